@@ -1,0 +1,245 @@
+package cofferdam
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Identifiers travel as their own types. Each is a short prefix, a hyphen and
+// 32 hexadecimal digits of randomness: at least 34 characters, so that an
+// identifier cannot be guessed (R01 asks for 33 or more).
+type (
+	OrganizationID string // o-…
+	ProjectID      string // p-…
+	TaskID         string // t-…
+	SessionID      string // s-…
+	RepoID         string // r-…
+	ModelID        string // m-…
+	BoxID          string // b-…; 34 characters exactly: gVisor matches ids by prefix
+	ExecID         string // chosen by the caller, unique in its box
+	ReceiptID      string // c-…
+)
+
+// Values that travel.
+type (
+	Host   string // DNS name, lower case, no trailing dot
+	Digest string // "sha256:" and 64 hexadecimal digits
+	Commit string // git object id of a commit: 40 or 64 hexadecimal digits
+	Ref    string // full git reference name, such as refs/heads/main
+)
+
+// NewID returns a fresh identifier with the given prefix.
+func NewID(prefix string) string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails since Go 1.24
+	return prefix + "-" + hex.EncodeToString(b[:])
+}
+
+// Scope says to whom a thing belongs. Every row, key, quota, cache and log
+// belongs to one project of one organisation, and nothing crosses.
+type Scope struct {
+	Organization OrganizationID `json:"organization"`
+	Project      ProjectID      `json:"project"`
+}
+
+// PrincipalKind says what sort of actor a Principal is.
+type PrincipalKind string
+
+// The kinds of principal. A test person exists only in a demo's or a test's
+// temporary server and is labelled as such wherever it shows.
+const (
+	Person     PrincipalKind = "person"
+	TestPerson PrincipalKind = "test-person"
+	Agent      PrincipalKind = "agent"
+	Platform   PrincipalKind = "platform"
+)
+
+// Principal is who acts.
+type Principal struct {
+	Kind PrincipalKind `json:"kind"`
+	Name string        `json:"name"`
+}
+
+// IsPerson says whether p may answer what only people answer.
+func (p Principal) IsPerson() bool { return p.Kind == Person || p.Kind == TestPerson }
+
+// String returns "kind:name".
+func (p Principal) String() string { return string(p.Kind) + ":" + p.Name }
+
+// TaskState is where a task stands. See ARCHITECTURE.md, "States and exit codes".
+type TaskState string
+
+// The states of a task.
+const (
+	Queued      TaskState = "queued"
+	Preparing   TaskState = "preparing"
+	Running     TaskState = "running"
+	Verifying   TaskState = "verifying"
+	Waiting     TaskState = "waiting"
+	InReview    TaskState = "in review"
+	Done        TaskState = "done"
+	NothingToDo TaskState = "nothing to do"
+	Blocked     TaskState = "blocked"
+	Failed      TaskState = "failed"
+	TimedOut    TaskState = "timed out"
+	Cancelled   TaskState = "cancelled"
+)
+
+// Ended says whether s is final. InReview is not: a person has still to merge.
+func (s TaskState) Ended() bool {
+	switch s {
+	case Done, NothingToDo, Blocked, Failed, TimedOut, Cancelled:
+		return true
+	}
+	return false
+}
+
+// Check is one command of a definition of done.
+type Check struct {
+	Command string `json:"command"` // run by sh -c at the root of the checkout
+	// MustFailFirst: the command must fail on the base (--check). Otherwise it
+	// must pass there, and after (--keep).
+	MustFailFirst bool `json:"must_fail_first"`
+}
+
+// TaskRequest is what a person asks for.
+type TaskRequest struct {
+	Text    string   `json:"text"`              // what is wanted, in words
+	Repo    string   `json:"repo"`              // name or id; empty: the only one
+	Base    string   `json:"base,omitempty"`    // branch; empty: the repo's base branch
+	Done    []string `json:"done,omitempty"`    // lines of a definition of done, for people and the agent
+	Checks  []Check  `json:"checks"`            // at least one
+	Agent   string   `json:"agent"`             // adapter name
+	Command string   `json:"command,omitempty"` // for the agent "command": shell text
+	Model   string   `json:"model,omitempty"`   // model name; empty: the only one, if the agent needs one
+	Allow   []string `json:"allow,omitempty"`   // HOST[:PORT], *.HOST[:PORT] or preset:NAME
+	Image   string   `json:"image,omitempty"`   // "host" (default) or a folder on the server
+	Timeout float64  `json:"timeout,omitempty"` // seconds of the agent's run; 0: the default
+	Limits  *Limits  `json:"limits,omitempty"`  // nil: defaults
+	Key     string   `json:"idempotency_key,omitempty"`
+}
+
+// Limits bounds one box. Zero fields mean the default.
+type Limits struct {
+	Memory    int64   `json:"memory,omitempty"`     // bytes
+	Disk      int64   `json:"disk,omitempty"`       // bytes of workspace
+	Temp      int64   `json:"temp,omitempty"`       // bytes of /tmp, and as much again of the home folder
+	CPU       float64 `json:"cpu,omitempty"`        // processors
+	PIDs      int64   `json:"pids,omitempty"`       // processes and threads
+	OpenFiles int64   `json:"open_files,omitempty"` // descriptors per process
+}
+
+// Task is one task as every face shows it.
+type Task struct {
+	Schema         string      `json:"schema"` // cofferdam/task/v1
+	ID             TaskID      `json:"id"`
+	Number         int64       `json:"number"` // t-42
+	Scope                      // organisation and project
+	Request        TaskRequest `json:"request"`
+	Repo           RepoID      `json:"repo"`
+	State          TaskState   `json:"state"`
+	Reason         string      `json:"reason,omitempty"`  // reason code of an end: environment, provider, policy, agent, budget, check, base-moved …
+	Comment        string      `json:"comment,omitempty"` // one sentence for people
+	Attempt        int         `json:"attempt"`           // from 1
+	Branch         Ref         `json:"branch"`            // the one ref the agent may write
+	Base           Ref         `json:"base"`
+	BaseAt         Commit      `json:"base_commit,omitempty"`
+	Head           Commit      `json:"commit,omitempty"`  // what the agent left
+	Receipt        ReceiptID   `json:"receipt,omitempty"` // proof for Head
+	RegressionOnly bool        `json:"regression_only"`   // no check failed first
+	Sessions       []SessionID `json:"sessions,omitempty"`
+	Landed         Commit      `json:"landed,omitempty"`
+	Usage          Usage       `json:"usage"`
+	By             Principal   `json:"by"`
+	Created        time.Time   `json:"created"`
+	Updated        time.Time   `json:"updated"`
+}
+
+// Usage counts what a task spent and met.
+type Usage struct {
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	ModelCalls   int64 `json:"model_calls"`
+	Refused      int64 `json:"refused"` // decisions that refused
+}
+
+// Short returns the task's short name, such as "t-42".
+func (t Task) Short() string { return "t-" + strconv.FormatInt(t.Number, 10) }
+
+// Repo is a repository tasks may work on.
+type Repo struct {
+	Schema string `json:"schema"` // cofferdam/repo/v1
+	ID     RepoID `json:"id"`
+	Scope
+	Name     string    `json:"name"`     // [a-z0-9][a-z0-9._-]{0,62}
+	Upstream string    `json:"upstream"` // absolute path of a bare repository, or https URL
+	Base     Ref       `json:"base"`
+	User     string    `json:"user,omitempty"` // user name of the https credential; the credential itself is sealed
+	Created  time.Time `json:"created"`
+}
+
+// Model is a model provider tasks may call.
+type Model struct {
+	Schema string  `json:"schema"` // cofferdam/model/v1
+	ID     ModelID `json:"id"`
+	Scope
+	Name      string    `json:"name"`
+	Provider  string    `json:"provider"` // anthropic
+	URL       string    `json:"url"`
+	Rehearsal bool      `json:"rehearsal"` // answers come from a script, not from a model
+	Created   time.Time `json:"created"`
+}
+
+// Approval is a person's word for exactly one commit.
+type Approval struct {
+	Commit Commit    `json:"commit"`
+	By     Principal `json:"by"`
+	Time   time.Time `json:"time"`
+}
+
+// Change is what a task wants merged: the page a person reviews.
+type Change struct {
+	Schema    string       `json:"schema"` // cofferdam/merge/v1
+	Task      Task         `json:"task"`
+	Commits   []string     `json:"commits"` // one line each, oldest first
+	Files     []FileChange `json:"files"`
+	Diff      string       `json:"diff"` // unified, bounded; hostile text
+	Truncated bool         `json:"truncated"`
+	Proof     *CheckReport `json:"proof,omitempty"`
+	Refusals  []Event      `json:"refusals"` // what the agent tried and was not allowed
+	Approval  *Approval    `json:"approval,omitempty"`
+}
+
+// FileChange is one path of a change.
+type FileChange struct {
+	Path    string `json:"path"`
+	Status  string `json:"status"` // A, M, D, T
+	Added   int    `json:"added"`  // lines; -1 for binary
+	Removed int    `json:"removed"`
+}
+
+// CheckReport is what the platform saw when it ran the checks.
+type CheckReport struct {
+	Commit         Commit        `json:"commit"`
+	Base           Commit        `json:"base"`
+	RegressionOnly bool          `json:"regression_only"`
+	Checks         []CheckResult `json:"checks"`
+	Held           bool          `json:"held"`
+}
+
+// CheckResult is one check on the base and on the commit.
+type CheckResult struct {
+	Check
+	BaseExit int    `json:"base_exit"`
+	Exit     int    `json:"exit"`
+	Output   Digest `json:"output"` // of stdout and stderr on the commit, as captured
+	Held     bool   `json:"held"`
+}
+
+// ParseHost returns name as a Host: lower case, without a trailing dot.
+func ParseHost(name string) Host {
+	return Host(strings.ToLower(strings.TrimSuffix(name, ".")))
+}

@@ -1,0 +1,82 @@
+package cofferdam
+
+import (
+	"context"
+	"time"
+)
+
+// Verdict is what a decision said.
+type Verdict string
+
+// The verdicts. An outcome carries none: its decision did.
+const (
+	Allowed Verdict = "allowed"
+	Refused Verdict = "refused"
+)
+
+// Decision is what policy said, and why.
+type Decision struct {
+	Verdict Verdict `json:"verdict"`
+	Rule    string  `json:"rule"`   // id of the rule that decided: "allow-1", "default-deny"
+	Reason  string  `json:"reason"` // one sentence, also shown inside the box
+	Hint    string  `json:"hint,omitempty"`
+	Policy  Digest  `json:"policy"` // of the whole policy that was asked
+}
+
+// Event is one thing that happened, as it goes on record. What is decided and
+// what came of it are two events; the second names the first by Of.
+type Event struct {
+	Seq  uint64    `json:"seq"` // place in its log, from 0; set by the Recorder
+	Time time.Time `json:"time"`
+	Scope
+	Task    TaskID    `json:"task,omitempty"`
+	Session SessionID `json:"session,omitempty"`
+	Actor   Principal `json:"actor"`
+	Source  string    `json:"source"` // the room that saw it: egress, git, model, wire, session, task, merge
+	Kind    string    `json:"kind"`   // noun.verb, one of Kinds of event in docs/SPECIFICATION.md
+	Of      *uint64   `json:"of,omitempty"`
+	// Resource is what was acted on: host:port, a ref, a model, a command.
+	Resource string            `json:"resource,omitempty"`
+	Verdict  Verdict           `json:"verdict,omitempty"`
+	Rule     string            `json:"rule,omitempty"`
+	Reason   string            `json:"reason,omitempty"`
+	Outcome  string            `json:"outcome,omitempty"` // ok, failed, cut
+	Fields   map[string]string `json:"fields,omitempty"`
+	// Durable asks that the event is synced to disk before Record returns.
+	Durable bool `json:"-"`
+}
+
+// Kinds of event. The prefix is the room that records it.
+const (
+	EventSessionOpen  = "session.open"
+	EventSessionState = "session.state"
+	EventSessionSeal  = "session.seal"
+	EventExecStart    = "exec.start"
+	EventExecOutput   = "exec.output"
+	EventExecEnd      = "exec.end"
+	EventAgentMessage = "agent.message"
+	EventAgentTool    = "agent.tool"
+	EventAgentEnd     = "agent.end"
+	EventDNS          = "egress.resolve"
+	EventConnect      = "egress.connect"
+	EventRequest      = "egress.request"
+	EventDrop         = "wire.drop"
+	EventFetch        = "git.fetch"
+	EventPush         = "git.push"
+	EventModelCall    = "model.call"
+	EventTaskState    = "task.state"
+	EventReceipt      = "proof.create"
+	EventApprove      = "merge.approve"
+	EventVoid         = "merge.void"
+	EventLand         = "merge.land"
+	EventSeal         = "trace.seal" // in the host log: a session's log was sealed
+)
+
+// Recorder puts events on record. Record returns once the event is written, so
+// that it survives the end of this process, and synced to disk if the event is
+// Durable; an error means it is not on record and the act must not happen.
+// It sets Seq and, where it is zero, Time. Values of known secrets are removed
+// before anything is written. Safe for concurrent use.
+type Recorder interface {
+	Record(ctx context.Context, e Event) (Event, error)
+}

@@ -1,0 +1,87 @@
+// Package gateway holds what every way out of a box shares: who is calling,
+// the six steps of a request (identify, decide, spend, record, attach,
+// forward) and how a refusal is told.
+//
+// It never opens a connection itself; its sub-rooms do, from inside Handle.
+// The invariant: no record, no pass. What is decided goes on record before it
+// is forwarded, and what came of it goes on record on the way back.
+package gateway
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+
+	"cofferdam"
+	"cofferdam/policy"
+)
+
+// Phase is what a session is doing; grants may differ by it.
+type Phase string
+
+// The phases of a session.
+const (
+	Setup Phase = "setup" // making the environment, before any agent
+	Work  Phase = "work"  // the agent's own
+	Proof Phase = "proof" // the platform runs checks
+)
+
+// Caller is who is at the other end of a wire. It is made once per session by
+// the platform; nothing that a box sends can change it.
+type Caller struct {
+	cofferdam.Scope
+	Task    cofferdam.TaskID
+	Session cofferdam.SessionID
+	Actor   cofferdam.Principal
+	Phase   Phase
+	Repo    cofferdam.Repo  // the one repository this session may see
+	Branch  cofferdam.Ref   // the one ref it may write; "" for none
+	Model   cofferdam.Model // the one provider it may call; zero for none
+	Policy  *policy.Set
+	Record  cofferdam.Recorder // of this session's log
+	Live    context.Context    // ends with the session; every connection dies with it
+	Counts  Counts
+}
+
+// Counts are a session's running totals, kept by the gateways.
+type Counts struct {
+	Refused, ModelCalls, InputTokens, OutputTokens atomic.Int64
+}
+
+// Target is where a connection of a box wants to go: the name it asked DNS
+// for, never an address, and the port.
+type Target struct {
+	Host cofferdam.Host
+	Port uint16
+}
+
+// Names that always exist inside a box.
+const (
+	GitHost   cofferdam.Host = "git.cofferdam.internal"
+	ModelHost cofferdam.Host = "model.cofferdam.internal"
+)
+
+// Handler serves connections of a box towards one kind of target. Serve owns
+// conn and returns when it is done with it; it ends when caller.Live ends.
+type Handler interface {
+	Serve(caller *Caller, conn net.Conn, to Target)
+}
+
+// Request is one act of a box, ready to be judged.
+type Request struct {
+	Source   string            // the room: egress, git, model
+	Kind     string            // event kind: cofferdam.EventRequest …
+	Resource string            // for people and the record
+	Query    policy.Query      // what policy is asked
+	Fields   map[string]string // for the record; redacted by the recorder
+	Durable  bool              // synced before it happens: ref moves, credentials
+	// Attach adds a credential to the outgoing request, after the decision is
+	// on record; nil if there is none to add.
+	Attach func(ctx context.Context) error
+}
+
+// Outcome is what came of a request that was let through.
+type Outcome struct {
+	Status string            // ok, failed, cut
+	Fields map[string]string // sizes, hashes, codes
+}

@@ -1,0 +1,36 @@
+// Package policy decides what a session may do. A Set is compiled once per
+// session from grants (which hosts, which branch, which model) and Cedar text;
+// Decide then answers questions without I/O, without state and without looking
+// at the text of any command.
+//
+// The invariant: default deny, and a forbid beats every permit. What is
+// ambiguous, unknown or unreadable is refused when the Set is made, never
+// skipped.
+package policy
+
+import "cofferdam"
+
+// Actions a Set is asked about; Cedar sees them as Action::"resolve" and so on.
+const (
+	Resolve = "resolve" // may the name be known to this box
+	Connect = "connect" // may bytes flow to host:port without being seen (TLS spliced)
+	HTTP    = "request" // may this HTTP request go out
+	Fetch   = "fetch"   // read the repository
+	Push    = "push"    // write one ref
+	Call    = "call"    // call the model provider
+)
+
+// Query is one question.
+type Query struct {
+	Action string
+	Host   cofferdam.Host // resolve, connect, request
+	Port   uint16         // connect, request; 0 for resolve
+	Method string         // request
+	Path   string         // request
+	Repo   cofferdam.RepoID
+	Ref    cofferdam.Ref // push
+	Create bool          // push: the ref does not exist yet
+	Delete bool          // push
+	Force  bool          // push: not a fast-forward
+	Model  string        // call: name of the model provider entry
+}

@@ -1,0 +1,211 @@
+// Package sandbox is the contract of a box: a Driver makes boxes of one or
+// more tiers, a Box runs commands, and a Spec says what is in it and how much
+// of it.
+//
+// A box knows nothing of policy, secrets or gateways, so it can grant itself
+// nothing: its only way out is the wire that Box.Wire lends to whoever holds
+// the Driver. The invariant: a layer the Spec's tier promises is there, or
+// Create refuses with an error that names the layer and its fix.
+package sandbox
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"cofferdam"
+)
+
+// Tier is a kind of isolation. ARCHITECTURE.md lists them.
+type Tier string
+
+// The tiers that exist today.
+const (
+	GVisor Tier = "gvisor"
+	// None is the test-only driver without a boundary: positive controls of
+	// attack scripts run on it. Only the fake in sandboxtest offers it.
+	None Tier = "none"
+)
+
+// Where things are inside every box.
+const (
+	WorkDir = "/work"       // the workspace, writable, bounded by Limits.Disk
+	EnvDir  = "/env"        // what the setup phase made; read-only unless Spec.SetupPhase
+	HomeDir = "/home/agent" // private, in memory, bounded by Limits.Temp
+	UserID  = 1000          // uid and gid of every command; never 0
+)
+
+// Spec says what a box is made from. All of it is fixed at Create.
+type Spec struct {
+	ID    cofferdam.BoxID // chosen by the caller; creating it twice is a conflict
+	Tier  Tier
+	Image string // "host" (an allow-list of the host's /usr and /etc) or an absolute folder
+	// Env is the absolute path of a file-system image on the host, mounted at
+	// EnvDir; "" for none. With SetupPhase it is made if missing, at most
+	// Limits.Disk large, and writable; otherwise it must exist and is read-only.
+	Env        string
+	SetupPhase bool
+	Limits     cofferdam.Limits // zero fields: DefaultLimits
+	Hostname   string
+	Files      []File // small read-only files; they may not lie under WorkDir
+}
+
+// File is one read-only file that the host puts into a box.
+type File struct {
+	Path string      `json:"path"` // absolute
+	Data []byte      `json:"data"`
+	Mode os.FileMode `json:"mode"` // 0: 0444
+}
+
+// DefaultLimits bounds a box whose Spec says nothing.
+// Sizes are bytes. Source: docs/SPECIFICATION.md, "Box".
+var DefaultLimits = cofferdam.Limits{
+	Memory: 4 << 30, Disk: 4 << 30, Temp: 1 << 30, CPU: 2, PIDs: 512, OpenFiles: 8192,
+}
+
+// Command is one program to run in a box.
+type Command struct {
+	// ID is chosen by the caller and makes Start idempotent: a second Start
+	// with the same ID does nothing. [a-z0-9-]{1,64}.
+	ID      cofferdam.ExecID `json:"id"`
+	Argv    []string         `json:"argv,omitempty"`    // either Argv …
+	Shell   string           `json:"shell,omitempty"`   // … or text for sh -c; 1 to 65,536 bytes
+	Dir     string           `json:"dir,omitempty"`     // "" is WorkDir
+	Env     []string         `json:"env,omitempty"`     // added to the box's own PATH, HOME, USER, LANG, TMPDIR
+	Stdin   bool             `json:"stdin,omitempty"`   // false: end of file at once
+	Timeout time.Duration    `json:"timeout,omitempty"` // 0: none. At its end the whole tree is killed
+}
+
+// Exhaustion names the limit that ended or hindered a command.
+type Exhaustion string
+
+// What can run out. ExhaustedTime is a Timeout; the others are Limits.
+const (
+	ExhaustedMemory Exhaustion = "memory"
+	ExhaustedDisk   Exhaustion = "disk"
+	ExhaustedTemp   Exhaustion = "temp"
+	ExhaustedPIDs   Exhaustion = "pids"
+	ExhaustedFiles  Exhaustion = "open files"
+	ExhaustedTime   Exhaustion = "time"
+)
+
+// Result is how a command ended.
+type Result struct {
+	Exit      int          `json:"exit"` // 0–255; 128+n for signal n; 126, 127: could not be started
+	Signal    int          `json:"signal,omitempty"`
+	TimedOut  bool         `json:"timed_out,omitempty"`
+	Exhausted []Exhaustion `json:"exhausted,omitempty"` // limits met while it ran
+	Lost      bool         `json:"lost,omitempty"`      // the box ended under it; Exit means nothing
+	Reason    string       `json:"reason,omitempty"`    // for people, when it did not end by itself
+	Stdout    int64        `json:"stdout"`              // bytes written in all
+	Stderr    int64        `json:"stderr"`
+	Started   time.Time    `json:"started"`
+	Ended     time.Time    `json:"ended"`
+}
+
+// Stream names an output of a command.
+type Stream int
+
+// The two outputs; they are never mixed.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+// Offsets says how much of each stream was already seen.
+type Offsets struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+}
+
+// Sink takes output in order, per stream. off is the place of p's first byte.
+// An error detaches. Output that the sink does not take stays with the box, and
+// at the journal's cap the command waits: nothing is lost.
+type Sink func(s Stream, off int64, p []byte) error
+
+// BoxState is where a box stands.
+type BoxState string
+
+// The states of a box that a Driver reports.
+const (
+	Creating BoxState = "creating"
+	Ready    BoxState = "ready"
+	Stopped  BoxState = "stopped"
+	Broken   BoxState = "failed"
+)
+
+// Status is what a box really is: what goes into trace and proof.
+type Status struct {
+	ID      cofferdam.BoxID  `json:"id"`
+	State   BoxState         `json:"state"`
+	Reason  string           `json:"reason,omitempty"`
+	Tier    Tier             `json:"tier"`
+	Kernel  string           `json:"kernel"` // what the box sees as its kernel: "gVisor <version>, systrap"
+	Flags   []string         `json:"flags"`  // of the sandbox program
+	Limits  cofferdam.Limits `json:"limits"` // in force
+	Image   string           `json:"image"`
+	Created time.Time        `json:"created"`
+}
+
+// Finding is one host check: the same list feeds doctor, Check and refusals.
+type Finding struct {
+	Name   string `json:"name"`   // kebab case: "gvisor-systrap"
+	Level  string `json:"level"`  // ok, warn, fail
+	Detail string `json:"detail"` // one line
+	Fix    string `json:"fix,omitempty"`
+}
+
+// Driver makes and finds boxes. Safe for concurrent use. Errors are
+// *cofferdam.Error: NotFound for an unknown id, Conflict for one that is taken,
+// Unavailable with a hint for a missing layer, Invalid for a Spec it cannot have.
+type Driver interface {
+	// Check examines the host. A finding of level fail makes Create refuse.
+	Check(ctx context.Context) ([]Finding, error)
+	// Create makes a box and returns when it can run commands.
+	Create(ctx context.Context, spec Spec) (Box, error)
+	// Open finds a box made earlier, by this process or another.
+	Open(ctx context.Context, id cofferdam.BoxID) (Box, error)
+	// List returns every box there is.
+	List(ctx context.Context) ([]Status, error)
+}
+
+// Box is one box. It and its commands live on when its holder goes away.
+type Box interface {
+	ID() cofferdam.BoxID
+	Status(ctx context.Context) (Status, error)
+	// Start starts a command and returns without waiting for its end.
+	Start(ctx context.Context, c Command) error
+	// Attach sends the command's output from the given offsets to sink and
+	// returns its result once it has ended and all output was taken. Several
+	// may be attached; ending ctx detaches and leaves the command running.
+	Attach(ctx context.Context, id cofferdam.ExecID, from Offsets, sink Sink) (Result, error)
+	// Write sends p to a command that was started with Stdin; eof closes it.
+	Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error
+	// Kill ends the command with everything it started, also what left its
+	// session or process group.
+	Kill(ctx context.Context, id cofferdam.ExecID) error
+	// Wire lends a fresh queue of the box's network device, a TAP descriptor
+	// with Ethernet frames, and detaches the one lent before (fencing).
+	Wire(ctx context.Context) (*os.File, error)
+	// Destroy ends the box and removes all it had. Destroying twice is no error.
+	Destroy(ctx context.Context) error
+}
+
+// Run starts c in b and waits for it: Start and Attach in one.
+func Run(ctx context.Context, b Box, c Command, stdout, stderr io.Writer) (Result, error) {
+	if err := b.Start(ctx, c); err != nil {
+		return Result{}, err
+	}
+	return b.Attach(ctx, c.ID, Offsets{}, func(s Stream, _ int64, p []byte) error {
+		w := stdout
+		if s == Stderr {
+			w = stderr
+		}
+		if w == nil {
+			return nil
+		}
+		_, err := w.Write(p)
+		return err
+	})
+}

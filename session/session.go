@@ -1,0 +1,87 @@
+// Package session runs one attempt: it opens the box, connects the gateways,
+// prepares the workspace, runs the agent or the checks, and seals the trace.
+//
+// It never decides what is allowed (policy does) nor what a task's end is (task
+// does). The invariant: whatever happens, also the end of this process in the
+// middle, a session ends sealed, its box is gone and its grants are dead.
+package session
+
+import (
+	"time"
+
+	"cofferdam"
+	"cofferdam/gateway"
+)
+
+// Plan says what a session is to do. It is stored before the session starts,
+// so that another process can go on with it.
+type Plan struct {
+	cofferdam.Scope
+	ID      cofferdam.SessionID   `json:"id"`
+	Task    cofferdam.TaskID      `json:"task"`
+	Number  int64                 `json:"number"` // of the task: t-42
+	Attempt int                   `json:"attempt"`
+	Phase   gateway.Phase         `json:"phase"` // Work runs the agent, Proof runs Checks
+	Repo    cofferdam.Repo        `json:"repo"`
+	Commit  cofferdam.Commit      `json:"commit"`           // the workspace is a clone at this commit
+	Branch  cofferdam.Ref         `json:"branch,omitempty"` // may be written; "" in a Proof session
+	Request cofferdam.TaskRequest `json:"request"`
+	Model   cofferdam.Model       `json:"model"`
+	Checks  []cofferdam.Check     `json:"checks,omitempty"` // Proof: run in this order, all of them
+}
+
+// Said is what the agent says of its own work. It is a claim, not evidence.
+type Said string
+
+// What an agent can say.
+const (
+	SaidDone        Said = "done"
+	SaidNothingToDo Said = "nothing to do"
+	SaidBlocked     Said = "blocked"
+)
+
+// Result is what came of a session.
+type Result struct {
+	Session  cofferdam.SessionID `json:"session"`
+	Said     Said                `json:"said"`
+	Message  string              `json:"message"` // the agent's last words, bounded; hostile text
+	Exit     int                 `json:"exit"`    // of the agent
+	TimedOut bool                `json:"timed_out"`
+	Head     cofferdam.Commit    `json:"head"` // what Branch holds in the mirror at the end; "" if it was never written
+	Checks   []CheckRun          `json:"checks,omitempty"`
+	Usage    cofferdam.Usage     `json:"usage"`
+	Sealed   Head                `json:"sealed"`
+	Box      Box                 `json:"box"`
+	// Failure is a reason code when the session could not do its work:
+	// environment, provider, policy, agent, box; Reason is the sentence.
+	Failure string `json:"failure,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// CheckRun is one check as it ran in a fresh box.
+type CheckRun struct {
+	Command   string           `json:"command"`
+	Exit      int              `json:"exit"`
+	TimedOut  bool             `json:"timed_out,omitempty"`
+	Stdout    cofferdam.Digest `json:"stdout"`
+	Stderr    cofferdam.Digest `json:"stderr"`
+	Tail      string           `json:"tail"` // last 4 KiB of both, redacted; hostile text
+	Exhausted []string         `json:"exhausted,omitempty"`
+	Seconds   float64          `json:"seconds"`
+}
+
+// Box is what the session really ran in; it goes into trace and receipt.
+type Box struct {
+	Tier        string           `json:"tier"`
+	Kernel      string           `json:"kernel"`
+	Image       string           `json:"image"`
+	Environment cofferdam.Digest `json:"environment"` // digest of image name, setup commands and their result's key
+	Policy      cofferdam.Digest `json:"policy"`
+}
+
+// Head is the sealed head of the session's trace.
+type Head struct {
+	Size uint64           `json:"size"` // events, the seal included
+	Root cofferdam.Digest `json:"root"`
+	Time time.Time        `json:"time"`
+}
