@@ -3,6 +3,8 @@ package cofferdam
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -238,6 +240,77 @@ type CheckResult struct {
 	Output   Digest `json:"output"` // of stdout and stderr on the commit, as captured
 	Held     bool   `json:"held"`
 }
+
+// Session is one attempt as every face shows it.
+type Session struct {
+	Schema string    `json:"schema"` // cofferdam/session/v1
+	ID     SessionID `json:"id"`
+	Scope
+	Task        TaskID    `json:"task"`
+	Attempt     int       `json:"attempt"`
+	Phase       string    `json:"phase"` // setup, work, proof
+	State       string    `json:"state"` // session states of ARCHITECTURE.md
+	Commit      Commit    `json:"commit,omitempty"`
+	Head        Commit    `json:"head,omitempty"`
+	Said        string    `json:"said,omitempty"` // the agent's claim
+	Exit        int       `json:"exit"`
+	Failure     string    `json:"failure,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	Tier        string    `json:"tier,omitempty"`
+	Kernel      string    `json:"kernel,omitempty"`
+	Image       string    `json:"image,omitempty"`
+	Environment Digest    `json:"environment,omitempty"`
+	Policy      Digest    `json:"policy,omitempty"`
+	TraceSize   uint64    `json:"trace_size,omitempty"` // events, the seal included
+	TraceRoot   Digest    `json:"trace_root,omitempty"`
+	Sealed      time.Time `json:"sealed,omitzero"`
+	Usage       Usage     `json:"usage"`
+}
+
+// Progress is one line of a task that is followed: the task whenever its state
+// changes, and each event of its sessions.
+type Progress struct {
+	Schema string `json:"schema"` // cofferdam/progress/v1
+	Task   *Task  `json:"task,omitempty"`
+	Event  *Event `json:"event,omitempty"`
+}
+
+// Status says what a server has to do and how it is.
+type Status struct {
+	Schema  string            `json:"schema"` // cofferdam/status/v1
+	Version string            `json:"version"`
+	Started time.Time         `json:"started"`
+	Tasks   map[TaskState]int `json:"tasks"`
+	Waiting []Task            `json:"waiting"` // in review or waiting for a person
+}
+
+// RepoRequest registers a repository.
+type RepoRequest struct {
+	Name       string    `json:"name"`
+	Upstream   string    `json:"upstream"`
+	Base       string    `json:"base,omitempty"` // branch; empty: the one HEAD names
+	User       string    `json:"user,omitempty"`
+	Credential Sensitive `json:"credential,omitempty"` // of an https upstream; sealed, never returned
+}
+
+// ModelRequest registers a model provider.
+type ModelRequest struct {
+	Name      string    `json:"name"`
+	Provider  string    `json:"provider"`      // anthropic
+	URL       string    `json:"url,omitempty"` // empty: the provider's own
+	Rehearsal bool      `json:"rehearsal,omitempty"`
+	Key       Sensitive `json:"key"` // sealed, never returned
+}
+
+// Sensitive is a secret on its way in. Only JSON carries its value; it prints
+// as [redacted] everywhere else.
+type Sensitive string
+
+// String, GoString, Format and LogValue hide the value.
+func (Sensitive) String() string             { return "[redacted]" }
+func (Sensitive) GoString() string           { return "[redacted]" }
+func (Sensitive) Format(f fmt.State, _ rune) { fmt.Fprint(f, "[redacted]") }
+func (Sensitive) LogValue() slog.Value       { return slog.StringValue("[redacted]") }
 
 // ParseHost returns name as a Host: lower case, without a trailing dot.
 func ParseHost(name string) Host {
