@@ -1,0 +1,87 @@
+package cofferdam_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Ceilings of style: a file, a function, a type's methods. Tables are exempt by
+// being data, not by being listed here.
+const (
+	maxFileLines     = 500
+	maxFunctionLines = 70
+	maxMethods       = 40
+)
+
+func TestSizes(t *testing.T) {
+	table := rooms(t)
+	for _, p := range packages(t) {
+		code, methods := 0, map[string]int{}
+		for _, f := range p.GoFiles {
+			path := filepath.Join(p.Dir, f)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(text), "\n"); n > maxFileLines {
+				t.Errorf("%s/%s has %d lines, more than %d", p.name(), f, n, maxFileLines)
+			}
+			code += codeLines(string(text))
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path, text, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				if n := set.Position(fn.End()).Line - set.Position(fn.Pos()).Line + 1; n > maxFunctionLines {
+					t.Errorf("%s/%s: %s has %d lines, more than %d", p.name(), f, fn.Name.Name, n, maxFunctionLines)
+				}
+				if fn.Recv != nil {
+					methods[receiver(fn)]++
+				}
+			}
+		}
+		for name, n := range methods {
+			if n > maxMethods {
+				t.Errorf("%s: the type %s has %d methods, more than %d", p.name(), name, n, maxMethods)
+			}
+		}
+		if r, ok := table[p.name()]; ok && code > r.budget {
+			t.Errorf("%s has %d code lines, more than its budget of %d", p.name(), code, r.budget)
+		}
+	}
+}
+
+// codeLines counts lines that are neither empty nor only a comment.
+func codeLines(text string) int {
+	n := 0
+	for _, l := range strings.Split(text, "\n") {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "//") {
+			n++
+		}
+	}
+	return n
+}
+
+func receiver(fn *ast.FuncDecl) string {
+	e := fn.Recv.List[0].Type
+	if s, ok := e.(*ast.StarExpr); ok {
+		e = s.X
+	}
+	if i, ok := e.(*ast.IndexExpr); ok {
+		e = i.X
+	}
+	if id, ok := e.(*ast.Ident); ok {
+		return id.Name
+	}
+	return "?"
+}
