@@ -7,6 +7,7 @@
 package session
 
 import (
+	"errors"
 	"time"
 
 	"cofferdam"
@@ -85,3 +86,9 @@ type Head struct {
 	Root cofferdam.Digest `json:"root"`
 	Time time.Time        `json:"time"`
 }
+
+// ErrTaskEnded is the cause (context.Cause) with which the context of a running
+// session ends when its task has ended: the box is destroyed and the log sealed.
+// A context that ends for any other cause means only that this process goes
+// away: the box lives on, and another process runs the same Plan again.
+var ErrTaskEnded = errors.New("the task has ended")
