@@ -1,0 +1,260 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"cofferdam"
+)
+
+// Options is what a Service is made from. All fields are needed but Now.
+type Options struct {
+	Store  Store
+	Record cofferdam.Recorder // the host log
+	Now    func() time.Time   // nil: time.Now
+}
+
+// Service is the verbs of a task. Safe for concurrent use.
+type Service struct {
+	store   Store
+	record  cofferdam.Recorder
+	now     func() time.Time
+	changes *changes
+}
+
+// New returns a Service.
+func New(o Options) *Service {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Service{store: o.Store, record: o.Record, now: o.Now, changes: newChanges()}
+}
+
+// Order is what Create needs beside the request: whose it is and what its names
+// stand for.
+type Order struct {
+	cofferdam.Scope
+	By      cofferdam.Principal
+	Request cofferdam.TaskRequest
+	Repo    cofferdam.Repo // what Request.Repo stands for
+}
+
+// Create takes a task. With a Request.Key that was used before for the same
+// request it returns the task made then.
+func (s *Service) Create(ctx context.Context, o Order) (cofferdam.Task, error) {
+	if err := Check(o.Request); err != nil {
+		return cofferdam.Task{}, err
+	}
+	base := o.Repo.Base
+	if o.Request.Base != "" {
+		ref, err := BranchRef(o.Request.Base)
+		if err != nil {
+			return cofferdam.Task{}, invalid("base branch", err.Error(), "give the name of a branch, such as main")
+		}
+		base = ref
+	}
+	if o.Repo.Scope != o.Scope || o.Repo.ID == "" || base == "" {
+		return cofferdam.Task{}, invalid("repository", "is not one of this project", "list repositories with cofferdam repo list")
+	}
+	now := s.now().UTC()
+	t := cofferdam.Task{
+		Schema: "cofferdam/task/v1", ID: cofferdam.TaskID(cofferdam.NewID("t")), Scope: o.Scope,
+		Request: o.Request, Repo: o.Repo.ID, State: cofferdam.Queued, Attempt: 1, Base: base,
+		RegressionOnly: regressionOnly(o.Request.Checks), By: o.By, Created: now, Updated: now,
+	}
+	kept, made, err := s.store.CreateTask(ctx, t)
+	if err != nil || !made {
+		return kept, err
+	}
+	if _, err := s.record.Record(ctx, s.event(kept, "", o.By)); err != nil {
+		return s.giveUp(ctx, kept, err)
+	}
+	s.changes.tell()
+	return kept, nil
+}
+
+// giveUp ends a task whose birth could not be put on record: nothing may happen
+// for it. If even that cannot be stored the task stays queued, and the first
+// step it would take is refused for the same missing record.
+func (s *Service) giveUp(ctx context.Context, t cofferdam.Task, cause error) (cofferdam.Task, error) {
+	_, err := s.store.ChangeTask(ctx, t.ID, func(t *cofferdam.Task) error {
+		t.State, t.Reason, t.Comment = cofferdam.Failed, ReasonInternal, "its start could not be put on record"
+		return nil
+	})
+	s.changes.tell()
+	return t, &cofferdam.Error{
+		Op: "task.Create", Kind: cofferdam.Unavailable, Subject: "task " + t.Short(),
+		Reason: "its start could not be put on record", Hint: "see whether the state folder's disk is full", Err: fmt.Errorf("%w (%v)", cause, err),
+	}
+}
+
+func regressionOnly(checks []cofferdam.Check) bool {
+	for _, c := range checks {
+		if c.MustFailFirst {
+			return false
+		}
+	}
+	return true
+}
+
+// Get finds a task by id, unique prefix of an id, or short name "t-42".
+func (s *Service) Get(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Task, error) {
+	return s.store.FindTask(ctx, scope, name)
+}
+
+// List returns the tasks of a scope, newest first.
+func (s *Service) List(ctx context.Context, scope cofferdam.Scope, f Filter) ([]cofferdam.Task, error) {
+	if f.Limit <= 0 || f.Limit > MaxList {
+		f.Limit = MaxList
+	}
+	return s.store.Tasks(ctx, scope, f)
+}
+
+// Open returns every task that has not ended, of all scopes: what a server that
+// starts has to go on with.
+func (s *Service) Open(ctx context.Context) ([]cofferdam.Task, error) { return s.store.OpenTasks(ctx) }
+
+// Cancel ends a task now. What is running for it notices and is torn down.
+// Cancelling a task that was cancelled is no error.
+func (s *Service) Cancel(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error) {
+	t, err := s.store.FindTask(ctx, scope, name)
+	if err != nil || t.State == cofferdam.Cancelled {
+		return t, err
+	}
+	return s.move(ctx, t.ID, by, func(t *cofferdam.Task) error {
+		if t.State.Ended() {
+			return s.stale("task.Cancel", *t, fmt.Sprintf("has ended already: %s", t.State), "")
+		}
+		t.State, t.Reason, t.Comment = cofferdam.Cancelled, ReasonCancelled, "cancelled by "+by.Name
+		return nil
+	})
+}
+
+// Retry starts a new attempt of a task that ended without landing, or that a
+// person has in review. It starts from the base branch as it is then.
+func (s *Service) Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error) {
+	t, err := s.store.FindTask(ctx, scope, name)
+	if err != nil {
+		return t, err
+	}
+	return s.move(ctx, t.ID, by, func(t *cofferdam.Task) error {
+		if err := mayMove(t.State, cofferdam.Queued); err != nil {
+			return s.stale("task.Retry", *t, err.Error(), "only a task that ended without landing, or is in review, can be tried again")
+		}
+		if t.Attempt >= MaxAttempt {
+			return &cofferdam.Error{Op: "task.Retry", Kind: cofferdam.Exhausted, Subject: t.Short(), Reason: fmt.Sprintf("had %d attempts", t.Attempt), Hint: "give a new task"}
+		}
+		if l, err := s.store.LandingOf(ctx, t.ID, t.Head); err == nil && t.Head != "" && t.State == cofferdam.InReview {
+			return s.stale("task.Retry", *t, "is being landed since "+l.Asked.Format(time.RFC3339), "wait until it has landed")
+		}
+		t.Attempt++
+		t.State, t.Reason, t.Comment = cofferdam.Queued, "", ""
+		t.BaseAt, t.Head, t.Receipt, t.Branch = "", "", "", Branch(t.Number, t.Attempt)
+		return nil
+	})
+}
+
+// Reject ends a task in review: a person does not want its change.
+func (s *Service) Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, why string) (cofferdam.Task, error) {
+	if !by.IsPerson() {
+		return cofferdam.Task{}, onlyPersons("task.Reject", name, "reject")
+	}
+	t, err := s.store.FindTask(ctx, scope, name)
+	if err != nil {
+		return t, err
+	}
+	return s.move(ctx, t.ID, by, func(t *cofferdam.Task) error {
+		if t.State != cofferdam.InReview {
+			return s.stale("task.Reject", *t, fmt.Sprintf("is %s, not in review", t.State), "")
+		}
+		if _, err := s.store.LandingOf(ctx, t.ID, t.Head); err == nil {
+			return s.stale("task.Reject", *t, "is being landed", "wait until it has landed")
+		}
+		t.State, t.Reason, t.Comment = cofferdam.Blocked, ReasonRejected, clip("rejected by "+by.Name+": "+why)
+		return nil
+	})
+}
+
+// RequestLand asks that the approved commit of a task lands. commit is what the
+// person saw; "" takes the task's own. It only keeps the wish: wake the flow.
+func (s *Service) RequestLand(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, commit cofferdam.Commit) (cofferdam.Task, error) {
+	if !by.IsPerson() {
+		return cofferdam.Task{}, onlyPersons("task.RequestLand", name, "land")
+	}
+	t, err := s.store.FindTask(ctx, scope, name)
+	if err != nil || t.State == cofferdam.Done {
+		return t, err
+	}
+	if commit == "" {
+		commit = t.Head
+	}
+	if t.State != cofferdam.InReview || commit != t.Head {
+		return t, s.stale("task.RequestLand", t, fmt.Sprintf("is %s at commit %q", t.State, t.Head), "look at it again with cofferdam merge view "+t.Short())
+	}
+	if err := s.landable(ctx, t); err != nil {
+		return t, err
+	}
+	l := Landing{Scope: t.Scope, Task: t.ID, Attempt: t.Attempt, Commit: commit, Base: t.Base, By: by, Asked: s.now().UTC()}
+	if err := s.store.AskLanding(ctx, l); err != nil {
+		return t, err
+	}
+	s.changes.tell()
+	return t, nil
+}
+
+// landable holds the gate before a landing: a receipt and a person's approval
+// for exactly the task's commit.
+func (s *Service) landable(ctx context.Context, t cofferdam.Task) error {
+	if _, err := s.store.ReceiptFor(ctx, t.ID, t.Head); err != nil {
+		return &cofferdam.Error{Op: "task.land", Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "has no proof for its commit", Hint: "cofferdam task retry " + t.Short(), Err: err}
+	}
+	a, err := s.store.Approval(ctx, t.ID, t.Head)
+	if err != nil {
+		return &cofferdam.Error{Op: "task.land", Kind: cofferdam.AwaitsPerson, Subject: t.Short(), Reason: "no person has approved its commit", Hint: "cofferdam merge approve " + t.Short(), Err: err}
+	}
+	if !a.By.IsPerson() {
+		return &cofferdam.Error{Op: "task.land", Kind: cofferdam.Tampered, Subject: t.Short(), Reason: "its approval is not a person's", Hint: "do not land it; keep the state folder and look into the host log"}
+	}
+	return nil
+}
+
+func onlyPersons(op, name, verb string) error {
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: name, Reason: "only a person may " + verb, Hint: "a person runs this at a terminal"}
+}
+
+func (s *Service) stale(op string, t cofferdam.Task, reason, hint string) error {
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: t.Short(), Reason: reason, Hint: hint}
+}
+
+// event is a change of state as it goes on record.
+func (s *Service) event(t cofferdam.Task, from cofferdam.TaskState, by cofferdam.Principal) cofferdam.Event {
+	f := map[string]string{"to": string(t.State), "attempt": strconv.Itoa(t.Attempt)}
+	for k, v := range map[string]string{
+		"from": string(from), "reason": t.Reason, "comment": t.Comment,
+		"base": string(t.BaseAt), "commit": string(t.Head), "receipt": string(t.Receipt), "landed": string(t.Landed),
+	} {
+		if v != "" {
+			f[k] = v
+		}
+	}
+	return cofferdam.Event{
+		Scope: t.Scope, Task: t.ID, Actor: by, Source: "task", Kind: cofferdam.EventTaskState,
+		Resource: t.Short(), Reason: t.Comment, Fields: f, Durable: t.State.Ended(),
+	}
+}
+
+// MaxComment bounds the one sentence for people that a task carries.
+const MaxComment = 1 << 10
+
+func clip(s string) string {
+	if len(s) <= MaxComment {
+		return s
+	}
+	cut := MaxComment
+	for cut > 0 && s[cut]&0xc0 == 0x80 { // not inside a character
+		cut--
+	}
+	return s[:cut] + "…"
+}
