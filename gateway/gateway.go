@@ -46,6 +46,7 @@ type Caller struct {
 // Counts are a session's running totals, kept by the gateways.
 type Counts struct {
 	Refused, ModelCalls, InputTokens, OutputTokens atomic.Int64
+	Acts                                           atomic.Int64 // all that was tried; see MaxActs
 }
 
 // Target is where a connection of a box wants to go: the name it asked DNS
@@ -80,8 +81,15 @@ type Request struct {
 	Attach func(ctx context.Context) error
 }
 
+// What Outcome.Status can be.
+const (
+	OK     = "ok"
+	Failed = "failed" // the far side or the way there
+	Cut    = "cut"    // the session or the connection ended in the middle
+)
+
 // Outcome is what came of a request that was let through.
 type Outcome struct {
-	Status string            // ok, failed, cut
+	Status string            // OK, Failed, Cut; "": by the error that forward returned
 	Fields map[string]string // sizes, hashes, codes
 }

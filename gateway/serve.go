@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Bounds of an HTTP connection from a box. Bodies have no time limit of their
+// own, because a long upload is honest work; a box can only hold up its own
+// connections, and the wire caps how many there are.
+const (
+	MaxHeaderBytes = 64 << 10         // of one request; net/http adds 4 KiB of slack
+	headerTimeout  = 20 * time.Second // for a request's header, once it has begun
+	idleTimeout    = 5 * time.Minute  // between two requests
+)
+
+// ServeHTTP serves HTTP/1.1 on conn, one request after the other, until the
+// client is done, a bound is passed or the session ends. It owns conn.
+func ServeHTTP(c *Caller, conn net.Conn, h http.Handler) {
+	l := &oneConn{conn: conn, closed: make(chan struct{})}
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    MaxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return c.Live },
+		ErrorLog:          log.New(io.Discard, "", 0), // what a box sends is no news for the operator
+	}
+	stop := context.AfterFunc(c.Live, func() { conn.Close() })
+	defer stop()
+	srv.Serve(l) // returns when oneConn has no second connection to give, after the first was closed
+	srv.Close()
+}
+
+// oneConn is a listener with a single connection. Its second Accept waits for
+// that connection's end and then says that there are no more.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+	once   sync.Once
+	given  bool // only touched by Accept, which one goroutine calls
+}
+
+// Accept returns the connection once.
+func (l *oneConn) Accept() (net.Conn, error) {
+	if !l.given {
+		l.given = true
+		return &closeNotifier{Conn: l.conn, l: l}, nil
+	}
+	<-l.closed
+	return nil, errors.ErrUnsupported
+}
+
+// Close does nothing: the connection belongs to the server.
+func (l *oneConn) Close() error { return nil }
+
+// Addr returns the local address of the connection.
+func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
+
+// closeNotifier tells its listener when the connection is closed, by the
+// server or by a handler that took it over.
+type closeNotifier struct {
+	net.Conn
+	l *oneConn
+}
+
+// Close closes the connection and ends the listener.
+func (c *closeNotifier) Close() error {
+	err := c.Conn.Close()
+	c.l.once.Do(func() { close(c.l.closed) })
+	return err
+}
+
+// CloseWrite ends the sending side, where the connection can.
+func (c *closeNotifier) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
