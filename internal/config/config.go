@@ -1,0 +1,73 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config is all a server can be told. To add a setting: add a field here with
+// a usable zero value or a default in defaults, a row in settings, and a line
+// in docs/SPECIFICATION.md; then a case in TestPrecedence. A retired setting
+// keeps its row with Retired set, so that its name is refused with the reason.
+type Config struct {
+	File        string // operator file that was read; "" if there was none
+	State       string // folder with everything that lasts
+	Socket      string // unix socket of the API
+	Listen      string // loopback address of the API with a token; "" for none
+	TokenFile   string // bearer token of Listen, mode 0600, made at start
+	Keeper      string // unix socket of cofferdam-keeper
+	KeeperState string // folder of cofferdam-keeper
+	Programs    string // folder with cofferdam-keeper, -runsc, -init, -engine
+	Debug       bool   // verbose log, causes in answers
+
+	Allow          []string            // hosts every task may reach, policy.ParseAllow's grammar
+	AllowAddresses []AddrAndPort       // reserved addresses that may be dialled all the same
+	Policy         string              // Cedar text of the operator
+	Presets        map[string][]string // of the operator file; they replace those of the machine
+
+	AgentTimeout time.Duration // of a run whose request names none
+	CheckTimeout time.Duration // of each check
+
+	// Debug knobs: no promise, not documented.
+	TestPerson      string // name of a test person; "" for none
+	TestPersonToken string // file with the token that authenticates it
+	CrashPoint      string // COFFERDAM_DEBUG_CRASH, see task/flow
+
+	Sources map[string]string // setting name to where its value came from: flag, environment, file, default
+}
+
+// AddrAndPort is an address an operator listed. Port 0 means every port.
+type AddrAndPort struct {
+	Addr netip.Addr
+	Port uint16
+}
+
+// String returns the form the operator file uses.
+func (a AddrAndPort) String() string {
+	if a.Port == 0 {
+		return a.Addr.String()
+	}
+	return netip.AddrPortFrom(a.Addr, a.Port).String()
+}
+
+// Where things are when nobody says otherwise.
+const (
+	DefaultFile   = "/etc/cofferdam/cofferdam.toml"
+	DefaultState  = "/var/lib/cofferdam"
+	DefaultRun    = "/run/cofferdam"
+	DefaultSocket = DefaultRun + "/cofferdam.sock"
+	DefaultKeeper = DefaultRun + "/keeper.sock"
+	DefaultListen = "127.0.0.1:7420"
+)
+
+// Bounds of what is read. Source: docs/SPECIFICATION.md, "Configuration".
+const (
+	maxFile       = 1 << 20 // bytes of the operator file and of policy text
+	maxAllow      = 1000    // entries of a list
+	maxSocketPath = 107     // sun_path of Linux without its final NUL
+	// DefaultAgentTimeout is an hour: what hosted agents are given (R63).
+	DefaultAgentTimeout = time.Hour
+	// DefaultCheckTimeout is what a slow test suite needs.
+	DefaultCheckTimeout = 15 * time.Minute
+	maxTimeout          = 24 * time.Hour
+)

@@ -1,0 +1,230 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"cofferdam"
+)
+
+func write(t *testing.T, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func none(string) string { return "" }
+
+func env1(name, value string) func(string) string {
+	return func(n string) string {
+		if n == name {
+			return value
+		}
+		return ""
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	file := write(t, "c.toml", "state = \"/from/file\"\nlisten = \"127.0.0.1:1\"\nagent-timeout = \"5m\"\n", 0o600)
+	c, err := Load(map[string]string{"config": file, "listen": "127.0.0.1:3"}, env1("COFFERDAM_LISTEN", "127.0.0.1:2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:3" || c.Sources["listen"] != "flag" {
+		t.Errorf("listen %q from %s", c.Listen, c.Sources["listen"])
+	}
+	if c.State != "/from/file" || c.Sources["state"] != "file" || c.AgentTimeout.String() != "5m0s" {
+		t.Errorf("state %q from %s, timeout %s", c.State, c.Sources["state"], c.AgentTimeout)
+	}
+	if c.Socket != "/from/file/run/cofferdam.sock" || c.Keeper != "/from/file/run/keeper.sock" || c.TokenFile != "/from/file/token" {
+		t.Errorf("sockets do not follow the state folder: %q %q %q", c.Socket, c.Keeper, c.TokenFile)
+	}
+	c, err = Load(map[string]string{"config": file}, env1("COFFERDAM_LISTEN", "127.0.0.1:2"))
+	if err != nil || c.Listen != "127.0.0.1:2" || c.Sources["listen"] != "environment" {
+		t.Errorf("listen %q from %s: %v", c.Listen, c.Sources["listen"], err)
+	}
+	c, err = Load(map[string]string{}, env1("COFFERDAM_CONFIG", write(t, "e.toml", "", 0o600)))
+	if err != nil || c.State != DefaultState || c.Socket != DefaultSocket || c.Keeper != DefaultKeeper || c.Listen != DefaultListen {
+		t.Errorf("defaults: %+v %v", c, err)
+	}
+}
+
+// EGR-01: a missing, empty or comment-only allow list allows nothing; what is
+// ambiguous or unreadable refuses the start.
+func TestAllowListEGR01(t *testing.T) {
+	for name, text := range map[string]string{
+		"no list": "", "empty": "[egress]\nallow = []\n", "comment": "# allow = [\"a.test\"]\n", "only table": "[egress]\n",
+	} {
+		c, err := Load(map[string]string{"config": write(t, "c.toml", text, 0o600)}, none)
+		if err != nil || len(c.Allow) != 0 {
+			t.Errorf("%s: %v %v, want start with nothing allowed", name, c.Allow, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"empty text": "[egress]\nallow = [\"\"]\n", "null": "[egress]\nallow = null\n", "text": "[egress]\nallow = \"a.test\"\n",
+		"number": "[egress]\nallow = [1]\n", "blank": "[egress]\nallow = [\" \"]\n", "true": "[egress]\nallow = true\n",
+		"misspelt": "[egress]\nalow = [\"a.test\"]\n", "twice": "[egress]\nallow = []\nallow = [\"a.test\"]\n", "binary": "\x00\x01\xff",
+		"table": "[egress.allow]\nx = 1\n",
+	} {
+		_, err := Load(map[string]string{"config": write(t, "c.toml", text, 0o600)}, none)
+		wantInvalid(t, name, err)
+	}
+	_, err := Load(map[string]string{"config": t.TempDir()}, none)
+	wantInvalid(t, "folder in place of a file", err)
+	_, err = Load(map[string]string{"config": "/nonexistent/c.toml"}, none)
+	wantInvalid(t, "named file is missing", err)
+}
+
+func TestUnknownKeyNamesItsLine(t *testing.T) {
+	_, err := Load(map[string]string{"config": write(t, "c.toml", "state = \"/s\"\n\n[egress]\nallow = []\nforbit = []\n", 0o600)}, none)
+	if err == nil || !strings.Contains(err.Error(), `line 5: unknown key "egress.forbit"`) {
+		t.Errorf("got %v", err)
+	}
+	_, err = Load(map[string]string{"config": write(t, "c.toml", "debug-person = \"eve\"\n", 0o600)}, none)
+	if err == nil || !strings.Contains(err.Error(), `line 1: unknown key "debug-person"`) {
+		t.Errorf("a debug knob in the file: got %v", err)
+	}
+}
+
+func TestBadValues(t *testing.T) {
+	for _, c := range []map[string]string{
+		{"listen": "0.0.0.0:80"}, {"listen": "10.0.0.1:80"}, {"listen": "localhost:80"}, {"listen": "x"}, {"listen": ":80"}, {"listen": "127.0.0.1:70000"},
+		{"state": "relative"}, {"state": "/a/../b"}, {"state": "/a\x00b"}, {"state": "/" + strings.Repeat("a", 5000)}, {"socket": "/" + strings.Repeat("a", 120)},
+		{"socket": "/x", "keeper": "/x"}, {"agent-timeout": "5"}, {"agent-timeout": "-1s"}, {"agent-timeout": "99999h"}, {"debug": "maybe"},
+		{"debug-person": "x"},
+	} {
+		_, err := Load(c, none)
+		wantInvalid(t, strings.Join(mapText(c), " "), err)
+	}
+	for _, args := range [][]string{{"--nope"}, {"--listen", "off", "--listen", "off"}, {"extra"}, {"--state"}} {
+		_, err := FromArgs(args, none)
+		wantInvalid(t, strings.Join(args, " "), err)
+	}
+	c, err := FromArgs([]string{"--listen", "off", "--debug", "--state=/s"}, none)
+	if err != nil || c.Listen != "" || !c.Debug || c.State != "/s" {
+		t.Errorf("good arguments: %+v %v", c, err)
+	}
+}
+
+func TestAllowAddresses(t *testing.T) {
+	for in, want := range map[string]string{"10.0.0.1": "10.0.0.1", "10.0.0.1:443": "10.0.0.1:443", "::1": "::1", "[::1]:80": "[::1]:80", "::ffff:10.0.0.1": "10.0.0.1"} {
+		got, err := ParseAddress(in)
+		if err != nil || got.String() != want {
+			t.Errorf("%s: %s %v, want %s", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "10.0.0.0/8", "host", "10.0.0.1:0", "10.0.0.1:", "fe80::1%eth0", "127.1", "0x7f000001"} {
+		if got, err := ParseAddress(in); err == nil {
+			t.Errorf("%q was read as %s", in, got)
+		}
+	}
+}
+
+func TestPresets(t *testing.T) {
+	apt := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(apt, "sources.list.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		"sources.list":             "# deb http://no.test x\ndeb [signed-by=/k] http://Deb.Test/debian bookworm main\n",
+		"sources.list.d/a.list":    "deb https://two.test:8443/x y z\n",
+		"sources.list.d/b.sources": "Types: deb\nURIs: http://three.test/debian http://10.0.0.1/x\n",
+	} {
+		if err := os.WriteFile(filepath.Join(apt, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := Machine{Apt: apt, Run: func(_ context.Context, name string, _ ...string) ([]byte, error) {
+		switch name {
+		case "npm":
+			return []byte("https://user:secret@npm.test/path/\n"), nil
+		case "go":
+			return []byte("https://proxy.test,http://other.test:3000|direct\nsum.golang.org\n"), nil
+		case "pip":
+			return nil, errors.New("not installed")
+		}
+		return nil, errors.New("unexpected program")
+	}}
+	got := Presets(t.Context(), Config{Presets: map[string][]string{"own": {"packages.test"}, "npm": {"mirror.test"}}}, m)
+	want := map[string][]string{
+		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.golang.org"},
+		"apt": {"deb.test", "three.test", "two.test:8443"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestPipPreset(t *testing.T) {
+	for out, want := range map[string][]string{
+		"":                                       {"files.pythonhosted.org", "pypi.org"},
+		":env:.cert='/x'\n":                      {"files.pythonhosted.org", "pypi.org"},
+		"global.index-url='https://in.test/s'\n": {"in.test"},
+		"global.extra-index-url='https://a.test/ https://b.test'\n": {"a.test", "b.test", "files.pythonhosted.org", "pypi.org"},
+	} {
+		m := Machine{Run: func(_ context.Context, name string, _ ...string) ([]byte, error) {
+			if name == "pip" {
+				return []byte(out), nil
+			}
+			return nil, errors.New("none")
+		}}
+		if d := cmp.Diff(want, Presets(t.Context(), Config{}, m)["pip"]); d != "" {
+			t.Errorf("%q: %s", out, d)
+		}
+	}
+}
+
+func TestClient(t *testing.T) {
+	file := write(t, "c.toml", "server = \"http://127.0.0.1:9\"\n", 0o600)
+	c, err := LoadClient(map[string]string{"config": file}, none)
+	if err != nil || c.Server != "http://127.0.0.1:9" || c.Sources["server"] != "file" {
+		t.Errorf("%+v %v", c, err)
+	}
+	c, err = LoadClient(nil, env1("COFFERDAM_SERVER", "unix:/x"))
+	if err != nil || c.Server != "unix:/x" {
+		t.Errorf("%+v %v", c, err)
+	}
+	_, err = LoadClient(map[string]string{"server": "ftp://x"}, none)
+	wantInvalid(t, "scheme", err)
+	_, err = LoadClient(map[string]string{"server": "unix:x"}, none)
+	wantInvalid(t, "relative socket", err)
+	_, err = LoadClient(map[string]string{"config": write(t, "c.toml", "servr = 1\n", 0o600)}, none)
+	wantInvalid(t, "unknown key", err)
+}
+
+func TestReadToken(t *testing.T) {
+	good := strings.Repeat("a", 64)
+	if got, err := ReadToken(write(t, "t", good+"\n", 0o600)); err != nil || got != good {
+		t.Errorf("%q %v", got, err)
+	}
+	for name, path := range map[string]string{
+		"open": write(t, "t", good, 0o644), "short": write(t, "t", "abc", 0o600), "binary": write(t, "t", strings.Repeat("\x00", 64), 0o600),
+		"missing": "/nonexistent", "huge": write(t, "t", strings.Repeat("a", maxFile+1), 0o600),
+	} {
+		_, err := ReadToken(path)
+		wantInvalid(t, name, err)
+	}
+}
+
+func wantInvalid(t *testing.T, name string, err error) {
+	t.Helper()
+	if err == nil || cofferdam.KindOf(err) != cofferdam.Invalid || cofferdam.HintOf(err) == "" {
+		t.Errorf("%s: got %v, want a refusal with a hint", name, err)
+	}
+}
+
+func mapText(m map[string]string) (out []string) {
+	for k, v := range m {
+		out = append(out, k+"="+v[:min(len(v), 40)])
+	}
+	return out
+}

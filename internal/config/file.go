@@ -1,0 +1,219 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// operatorFile is cofferdam.toml as it was read.
+//
+//	state = "/var/lib/cofferdam"        # every setting of Settings that is no debug knob
+//	policy = "/etc/cofferdam/extra.cedar"
+//	[egress]
+//	allow = ["preset:npm", "api.example.com:443"]
+//	allow_addresses = ["10.0.0.7:443"]
+//	[presets]
+//	internal = ["packages.example.com"]
+//
+// TOML has no null; a bare word where a value should be is a syntax error.
+type operatorFile struct {
+	path string
+	text map[string]string
+	has  map[string]bool
+	body fileBody
+}
+
+type fileBody struct {
+	Policy *string `toml:"policy"`
+	Egress struct {
+		Allow          []string `toml:"allow"`
+		AllowAddresses []string `toml:"allow_addresses"`
+	} `toml:"egress"`
+	Presets map[string][]string `toml:"presets"`
+}
+
+// readFile reads the operator file: the one that was named, which must exist,
+// or the default one, which may be missing.
+func readFile(flagged string, getenv func(string) string) (operatorFile, error) {
+	path, named := flagged, flagged != ""
+	if !named {
+		path = getenv("COFFERDAM_CONFIG")
+		named = path != ""
+	}
+	if !named {
+		path = DefaultFile
+	}
+	data, missing, err := readBounded(path)
+	if err != nil {
+		return operatorFile{}, invalid("file "+path, plain(err), "make it readable for the server, or remove it")
+	}
+	if missing {
+		if named {
+			return operatorFile{}, invalid("file "+path, "there is none", "write it, or leave --config and COFFERDAM_CONFIG away")
+		}
+		return operatorFile{}, nil
+	}
+	f, err := parseFile(path, data)
+	if err != nil {
+		return operatorFile{}, invalid("file "+path, err.Error(), "correct the line that is named")
+	}
+	return f, nil
+}
+
+func parseFile(path string, data []byte) (operatorFile, error) {
+	f := operatorFile{path: path, text: map[string]string{}, has: map[string]bool{}}
+	var all map[string]any
+	if err := toml.Unmarshal(data, &all); err != nil {
+		return f, at(err)
+	}
+	lines := keyLines(data)
+	for _, s := range Settings() {
+		v, ok := all[s.Name]
+		if !ok || s.Hidden {
+			continue
+		}
+		f.has[s.Name] = true
+		switch v := v.(type) {
+		case string:
+			f.text[s.Name] = v
+		case bool:
+			f.text[s.Name] = fmt.Sprint(v)
+		default:
+			return f, fmt.Errorf("line %d: key %q: %T where text should be", lines[s.Name], s.Name, v)
+		}
+		delete(all, s.Name)
+	}
+	rest, err := toml.Marshal(all)
+	if err != nil {
+		return f, err
+	}
+	dec := toml.NewDecoder(bytes.NewReader(rest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f.body); err != nil {
+		return f, unknown(err, lines)
+	}
+	return f, nil
+}
+
+// unknown tells a person which key, and on which line of the file it is.
+func unknown(err error, lines map[string]int) error {
+	var strict *toml.StrictMissingError
+	if errors.As(err, &strict) && len(strict.Errors) > 0 {
+		key := strings.Join(strict.Errors[0].Key(), ".")
+		return fmt.Errorf("line %d: unknown key %q", lines[key], key)
+	}
+	var de *toml.DecodeError
+	if errors.As(err, &de) {
+		key := strings.Join(de.Key(), ".")
+		return fmt.Errorf("line %d: key %q: wrong type of value: lists of text, text and tables only", lines[key], key)
+	}
+	return err
+}
+
+func at(err error) error {
+	var de *toml.DecodeError
+	if errors.As(err, &de) {
+		row, column := de.Position()
+		return fmt.Errorf("line %d, column %d: %s", row, column, strings.TrimPrefix(de.Error(), "toml: "))
+	}
+	return err
+}
+
+// keyLines maps every key, dotted, to its line.
+func keyLines(data []byte) map[string]int {
+	lines := map[string]int{}
+	var p unstable.Parser
+	p.Reset(data)
+	var table []string
+	for p.NextExpression() {
+		e := p.Expression()
+		var key []string
+		line := 0
+		for it := e.Key(); it.Next(); {
+			n := it.Node()
+			key = append(key, string(n.Data))
+			if line == 0 {
+				line = p.Shape(n.Raw).Start.Line
+			}
+		}
+		switch e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			table = key
+			lines[strings.Join(key, ".")] = line
+		case unstable.KeyValue:
+			full := append(slices.Clone(table), key...)
+			lines[strings.Join(full, ".")] = line
+		}
+	}
+	return lines
+}
+
+var presetName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// fill takes over what only the file can say.
+func (f operatorFile) fill(c *Config) error {
+	fail := func(key, reason string) error {
+		return invalid("file "+f.path, fmt.Sprintf("key %q: %s", key, reason), "an empty list [] allows nothing")
+	}
+	if len(f.body.Egress.Allow) > maxAllow || len(f.body.Egress.AllowAddresses) > maxAllow || len(f.body.Presets) > maxAllow {
+		return fail("egress", fmt.Sprintf("more than %d entries", maxAllow))
+	}
+	for _, a := range f.body.Egress.Allow {
+		if strings.TrimSpace(a) != a || a == "" {
+			return fail("egress.allow", fmt.Sprintf("%q is no host", a))
+		}
+	}
+	c.Allow = f.body.Egress.Allow
+	for _, a := range f.body.Egress.AllowAddresses {
+		addr, err := ParseAddress(a)
+		if err != nil {
+			return fail("egress.allow_addresses", err.Error())
+		}
+		c.AllowAddresses = append(c.AllowAddresses, addr)
+	}
+	for name, hosts := range f.body.Presets {
+		if !presetName.MatchString(name) {
+			return fail("presets", fmt.Sprintf("%q is no preset name: lower-case letters, digits and hyphens", name))
+		}
+		if slices.Contains(hosts, "") || len(hosts) > maxAllow {
+			return fail("presets."+name, "holds an empty host, or too many")
+		}
+	}
+	c.Presets = f.body.Presets
+	if f.body.Policy == nil {
+		return nil
+	}
+	if !filepath.IsAbs(*f.body.Policy) {
+		return fail("policy", fmt.Sprintf("%q is not an absolute path", *f.body.Policy))
+	}
+	data, missing, err := readBounded(*f.body.Policy)
+	if missing {
+		return fail("policy", *f.body.Policy+": there is no such file")
+	}
+	if err != nil {
+		return fail("policy", *f.body.Policy+": "+plain(err))
+	}
+	c.Policy = string(data)
+	return nil
+}
+
+// ParseAddress reads ADDRESS or ADDRESS:PORT, the forms of allow_addresses.
+// Names, prefixes, zones and port 0 are refused: only that very address counts.
+func ParseAddress(s string) (AddrAndPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		return AddrAndPort{Addr: a.Unmap()}, nil
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil && ap.Port() != 0 && ap.Addr().Zone() == "" {
+		return AddrAndPort{Addr: ap.Addr().Unmap(), Port: ap.Port()}, nil
+	}
+	return AddrAndPort{}, fmt.Errorf("%q is no ADDRESS or ADDRESS:PORT", s)
+}
