@@ -32,7 +32,8 @@ func (r Rule) String() string {
 	return r.Pattern + ":" + strconv.Itoa(int(r.Port))
 }
 
-// allowsPort says whether port is one that the rule opens.
+// allowsPort says whether port is one that the rule opens; a rule without a
+// port opens those of the web.
 func (r Rule) allowsPort(port uint16) bool {
 	if r.Port == 0 {
 		return port == 80 || port == 443
