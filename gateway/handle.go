@@ -58,6 +58,25 @@ func Handle(ctx context.Context, c *Caller, r Request, forward func(context.Cont
 	})
 }
 
+// Reject puts a refusal on record that a gateway decides by itself, because
+// the bytes of the act contradict each other, and returns it as an error. It
+// counts like any other act.
+func Reject(ctx context.Context, c *Caller, r Request, rule, reason, hint string) error {
+	ctx, cancel, err := identify(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	d := cofferdam.Decision{Verdict: cofferdam.Refused, Rule: rule, Reason: reason, Hint: hint, Policy: c.Policy.Digest()}
+	if err := spend(c, &d); err != nil {
+		return err
+	}
+	if _, err := record(ctx, c, r, d); err != nil {
+		return err
+	}
+	return Refuse(r, d)
+}
+
 // identify makes sure that the session is still there, and ties ctx to it.
 func identify(ctx context.Context, c *Caller) (context.Context, context.CancelFunc, error) {
 	if c.Live.Err() != nil {

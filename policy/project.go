@@ -263,6 +263,9 @@ func (r Rule) covers(o Rule) bool {
 }
 
 // NarrowLimits returns the smaller of each of l and the project's limits.
+//
+// Preconditions: the defaults are filled into l; a zero there would be taken
+// for no limit at all.
 func (p Project) NarrowLimits(l cofferdam.Limits) cofferdam.Limits {
 	return cofferdam.Limits{
 		Memory: smaller(l.Memory, p.Limits.Memory), Disk: smaller(l.Disk, p.Limits.Disk),
