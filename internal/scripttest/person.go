@@ -1,0 +1,84 @@
+package scripttest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// cmdPerson runs cofferdam at a terminal of its own, as a person would, and
+// types TEXT once something was printed that asks: a line ending in ": " or "? ".
+// What the terminal showed is printed. With ! the command has to fail.
+func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: [!] person TEXT ARGS...")
+	}
+	terminal, far, err := openTerminal()
+	ts.Check(err)
+	defer terminal.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "cofferdam", args[1:]...)
+	cmd.Path = ts.Getenv("BIN") + "/cofferdam"
+	cmd.Err = nil
+	cmd.Env, cmd.Dir = append(environ(ts), "TERM=dumb"), ts.Getenv("WORK")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	ts.Check(cmd.Start())
+	far.Close()
+	shown := converse(terminal, args[0])
+	err = cmd.Wait()
+	fmt.Fprint(ts.Stdout(), shown)
+	if (err != nil) != neg {
+		ts.Fatalf("cofferdam %s: %v\n%s", strings.Join(args[1:], " "), err, shown)
+	}
+}
+
+// converse types text at the first prompt and returns all that was shown.
+func converse(terminal *os.File, text string) string {
+	var shown strings.Builder
+	typed := false
+	buf := make([]byte, 4096)
+	for shown.Len() < 1<<20 {
+		n, err := terminal.Read(buf)
+		shown.Write(buf[:n])
+		if s := shown.String(); !typed && (strings.HasSuffix(s, ": ") || strings.HasSuffix(s, "? ")) {
+			typed = true
+			if _, err := io.WriteString(terminal, text+"\n"); err != nil {
+				break
+			}
+		}
+		if err != nil { // EIO once the far end is closed
+			break
+		}
+	}
+	return shown.String()
+}
+
+// openTerminal returns both ends of a new pseudo terminal.
+func openTerminal() (near, far *os.File, err error) {
+	near, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := unix.IoctlGetInt(int(near.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(near.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		far, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		near.Close()
+		return nil, nil, err
+	}
+	return near, far, nil
+}

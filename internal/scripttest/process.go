@@ -1,0 +1,222 @@
+package scripttest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// How long a program may take to be ready, and to end when asked.
+const (
+	readyIn = 60 * time.Second
+	endIn   = 20 * time.Second
+)
+
+// process is a program that runs beside a script.
+type process struct {
+	cmd  *exec.Cmd
+	log  *syncBuffer
+	done chan struct{}
+}
+
+// syncBuffer keeps the last of what a program printed.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.b.Len() > 1<<20 {
+		b.b.Reset()
+	}
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func start(env []string, name string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(name, args...), log: &syncBuffer{}, done: make(chan struct{})}
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, p.log, p.log
+	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in its log
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// end asks the process to end, then makes it.
+func (p *process) end(sig syscall.Signal) {
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig) // it may be gone already
+	select {
+	case <-p.done:
+	case <-time.After(endIn):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// ready waits until the unix socket accepts, or the process is gone.
+func (p *process) ready(socket string) error {
+	deadline := time.Now().Add(readyIn)
+	for time.Now().Before(deadline) {
+		if c, err := net.DialTimeout("unix", socket, time.Second); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended: %s", filepath.Base(p.cmd.Path), p.log)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("%s is not ready after %s: %s", filepath.Base(p.cmd.Path), readyIn, p.log)
+}
+
+func (b *bench) stopAll() {
+	b.server.end(syscall.SIGTERM)
+	b.keeper.end(syscall.SIGTERM)
+	for _, l := range b.labs {
+		l.stop()
+	}
+}
+
+// cmdServe starts the keeper, unless it runs, and a server.
+func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, true, "serve [flags]")
+	b := of(ts)
+	b.flags = args
+	ts.Check(b.serve(ts.Getenv("BIN"), environ(ts)))
+}
+
+func (b *bench) serve(bin string, env []string) error {
+	keeper := filepath.Join(b.state, "run", "keeper.sock")
+	if err := os.MkdirAll(filepath.Dir(keeper), 0o700); err != nil {
+		return err
+	}
+	var err error
+	if b.keeper == nil {
+		b.keeper, err = start(env, filepath.Join(bin, "cofferdam-keeper"), "--socket", keeper, "--state", filepath.Join(b.state, "keeper"))
+		if err != nil {
+			return err
+		}
+		if err := b.keeper.ready(keeper); err != nil {
+			return err
+		}
+	}
+	flags := append([]string{"serve", "--state", b.state, "--listen", "off"}, b.flags...)
+	if b.server, err = start(env, filepath.Join(bin, "cofferdam"), flags...); err != nil {
+		return err
+	}
+	return b.server.ready(filepath.Join(b.state, "run", "cofferdam.sock"))
+}
+
+// cmdEnd kills without warning. The server comes back with the next serve; the
+// engine is brought back by its server.
+func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 1, "end server|engine|keeper")
+	b := of(ts)
+	switch args[0] {
+	case "server":
+		b.server.end(syscall.SIGKILL)
+	case "keeper":
+		b.keeper.end(syscall.SIGKILL)
+		b.keeper = nil
+	case "engine":
+		pid, err := childOf(b.server.cmd.Process.Pid, "cofferdam-engine")
+		ts.Check(err)
+		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+	default:
+		ts.Fatalf("no process is called %s", args[0])
+	}
+}
+
+// childOf finds a child by the name of its program.
+func childOf(parent int, name string) (int, error) {
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+	if err == nil {
+		for _, f := range strings.Fields(string(list)) {
+			if is(f, name) {
+				return strconv.Atoi(f)
+			}
+		}
+	}
+	// A child belongs to the thread that made it: look at them all.
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	for _, t := range threads {
+		list, err := os.ReadFile(t)
+		if err != nil {
+			continue
+		}
+		for _, f := range strings.Fields(string(list)) {
+			if is(f, name) {
+				return strconv.Atoi(f)
+			}
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child %s", parent, name)
+}
+
+func is(pid, name string) bool {
+	exe, err := os.Readlink("/proc/" + pid + "/exe")
+	return err == nil && filepath.Base(exe) == name
+}
+
+// environ is the script's environment as a program gets it.
+func environ(ts *testscript.TestScript) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "STATE", "COFFERDAM_SERVER", "COFFERDAM_DEBUG_CRASH", "SSL_CERT_FILE", "GOPROXY"} {
+		if v := ts.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// cmdWithin repeats a command until it succeeds.
+func cmdWithin(ts *testscript.TestScript, neg bool, args []string) {
+	seconds := 0
+	if len(args) > 1 {
+		seconds, _ = strconv.Atoi(args[0])
+	}
+	usage(ts, neg, seconds > 0, "within SECONDS COMMAND...")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second)
+	defer cancel()
+	for {
+		cmd := exec.CommandContext(ctx, "sh", "-c", strings.Join(args[1:], " "))
+		cmd.Env, cmd.Dir = environ(ts), ts.Getenv("WORK")
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			fmt.Fprintf(ts.Stdout(), "%s", out)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			ts.Fatalf("not within %d s: %s: %v\n%s", seconds, strings.Join(args[1:], " "), err, out)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package scripttest runs the scripts of testdata/ against the real programs
+// of bin/: a real keeper, a real server with a real engine, real boxes, real
+// git. Each script gets a state folder of its own and a server that nobody else
+// uses; what it started is ended, by process id, when the script ends.
+//
+// It never judges by what a program says of itself where an effect can be seen
+// from outside: files of the host, refs of a repository, contacts counted by a
+// lab server. Its invariant: a script that cannot fail is no test, so attack
+// scripts show with "control" that their steps do the damage without a boundary.
+package scripttest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// Root is the project's folder, seen from this package.
+const Root = "../.."
+
+// stateKey finds a script's bench in its environment.
+type stateKey struct{}
+
+// bench is what one script has set up.
+type bench struct {
+	work   string
+	state  string // of server and keeper
+	server *process
+	keeper *process
+	flags  []string // of the last serve
+	labs   map[string]*lab
+}
+
+// Run runs every script of testdata/<dir>, one after the other: a box, an
+// engine and a server each fill a small machine.
+func Run(t *testing.T, dir string) {
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: server and keeper run as root in this version")
+	}
+	testscript.RunT(sequential{t}, testscript.Params{
+		Dir:                 filepath.Join(Root, "testdata", dir),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               func(e *testscript.Env) error { return setUp(e, bin) },
+		Cmds:                commands(),
+	})
+}
+
+// programs returns the absolute folder of the built programs.
+func programs() (string, error) {
+	bin, err := filepath.Abs(filepath.Join(Root, "bin"))
+	if err != nil {
+		return "", err
+	}
+	for _, p := range []string{"cofferdam", "cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
+		if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
+			return "", fmt.Errorf("run scripts: %s is not built; run make build first", p)
+		}
+	}
+	return bin, nil
+}
+
+// setUp gives a script its folders and its environment. Unix sockets bear only
+// 107 bytes of path, so the state folder does not lie below the script's own.
+func setUp(e *testscript.Env, bin string) error {
+	state, err := os.MkdirTemp("", "cfd")
+	if err != nil {
+		return err
+	}
+	b := &bench{work: e.WorkDir, state: state, labs: map[string]*lab{}}
+	e.Values[stateKey{}] = b
+	e.Defer(func() {
+		b.stopAll()
+		os.RemoveAll(state)
+	})
+	home := filepath.Join(e.WorkDir, "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"PATH":                bin + ":" + os.Getenv("PATH"),
+		"BIN":                 bin,
+		"HOME":                home,
+		"STATE":               state,
+		"OUT":                 filepath.Join(e.WorkDir, "out"),
+		"TMPDIR":              e.WorkDir,
+		"COFFERDAM_SERVER":    "unix:" + filepath.Join(state, "run", "cofferdam.sock"),
+		"GIT_CONFIG_NOSYSTEM": "1",
+		"GIT_AUTHOR_NAME":     "Person", "GIT_AUTHOR_EMAIL": "person@example.test",
+		"GIT_COMMITTER_NAME": "Person", "GIT_COMMITTER_EMAIL": "person@example.test",
+	} {
+		e.Setenv(name, value)
+	}
+	for _, keep := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "GOPROXY", "GOFLAGS", "GOTOOLCHAIN", "COFFERDAM_DEBUG_SOAK"} {
+		e.Setenv(keep, os.Getenv(keep))
+	}
+	return os.MkdirAll(filepath.Join(e.WorkDir, "out"), 0o755)
+}
+
+// commands are what scripts can say beyond testscript's own.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"serve":    cmdServe,    // serve [flags]: keeper and server, ready when it returns
+		"end":      cmdEnd,      // end server|engine|keeper: kill -9
+		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
+		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
+		"lab":      cmdLab,      // lab NAME [tls]: a counting web server on loopback
+		"contacts": cmdContacts, // contacts NAME N: that many connections arrived
+		"control":  cmdControl,  // control FILE [ENV=VALUE...]: the steps without a boundary
+		"within":   cmdWithin,   // within SECONDS COMMAND...: until it succeeds
+		"holds":    cmdHolds,    // [!] holds FILE TEXT: the file contains the text, byte for byte
+		"cut":      cmdCut,      // cut FROM TO first|last|all N: drop events of an export
+		"trace":    cmdTrace,    // [!] trace TASK key=value...: an event of the task has all of these
+	}
+}
+
+func of(ts *testscript.TestScript) *bench { return ts.Value(stateKey{}).(*bench) }
+
+// sequential hides Parallel: scripts run one after the other.
+type sequential struct{ *testing.T }
+
+func (s sequential) Run(name string, f func(testscript.T)) {
+	s.T.Run(name, func(t *testing.T) { f(sequential{t}) })
+}
+
+func (sequential) Parallel() {}
+
+func (sequential) Verbose() bool { return testing.Verbose() }
+
+func usage(ts *testscript.TestScript, neg bool, ok bool, text string) {
+	if neg || !ok {
+		ts.Fatalf("usage: %s", text)
+	}
+}
+
+// cmdHolds says whether a file contains a text.
+func cmdHolds(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: [!] holds FILE TEXT")
+	}
+	if found := strings.Contains(ts.ReadFile(args[0]), args[1]); found == neg {
+		ts.Fatalf("%s contains %q: %v", args[0], args[1], found)
+	}
+}
