@@ -1,0 +1,207 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// Write sends p to a command that was started with Stdin and returns once all
+// of it is on its way; eof closes the command's input. What a command does not
+// read makes Write wait.
+func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
+	const op = "guest.Write"
+	c, err := h.find(ctx, op, id)
+	if err != nil {
+		return err
+	}
+	select { // one writer at a time, so that two do not mix
+	case <-c.writing:
+		defer func() { c.writing <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for len(p) > 0 {
+		n, err := h.mayWrite(ctx, c, len(p))
+		if err != nil {
+			return err
+		}
+		if err := h.send(ctx, op, Frame{Kind: KindStdin, Command: c.number, Payload: p[:n]}); err != nil {
+			h.mu.Lock()
+			c.stdinSent -= int64(n)
+			h.mu.Unlock()
+			return err
+		}
+		p = p[n:]
+	}
+	if !eof {
+		return nil
+	}
+	if _, err := h.mayWrite(ctx, c, 0); err != nil {
+		return err
+	}
+	if err := h.send(ctx, op, Frame{Kind: KindStdinEnd, Command: c.number}); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	c.stdinEnded = true
+	h.mu.Unlock()
+	return nil
+}
+
+// mayWrite waits until some of want bytes may be sent and counts them as sent.
+func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) {
+	for {
+		h.mu.Lock()
+		room, changed := c.stdinLimit-c.stdinSent, c.changed
+		reason := ""
+		switch {
+		case !c.stdin:
+			reason = "it was started without input"
+		case c.exit != nil || c.finishing:
+			reason = "it has ended"
+		case c.stdinEnded:
+			reason = "its input was closed before"
+		}
+		n := max(0, min(int64(want), room, ChunkSize))
+		if reason == "" {
+			c.stdinSent += n
+		}
+		h.mu.Unlock()
+		if reason != "" {
+			return 0, &cofferdam.Error{Op: "guest.Write", Kind: cofferdam.Conflict,
+				Subject: "write to command " + string(c.id), Reason: reason}
+		}
+		if want == 0 || n > 0 {
+			return int(n), nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (h *Host) receiveStdinLimit(c *command, p []byte) error {
+	l, err := ParseLimit(p)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.Offset < c.stdinLimit || l.Offset > c.stdinSent+Window {
+		return fmt.Errorf("%w: input limit", ErrProtocol)
+	}
+	c.stdinLimit = l.Offset
+	c.change()
+	return nil
+}
+
+// Kill ends a command and everything it started, also what left its session,
+// and returns when that is done. On an ended command it ends what that one left.
+func (h *Host) Kill(ctx context.Context, id cofferdam.ExecID) error {
+	c, err := h.find(ctx, "guest.Kill", id)
+	if err != nil {
+		return err
+	}
+	done := make(chan Killed, 1)
+	h.mu.Lock()
+	if h.lost != "" { // nothing of it can run any more
+		h.mu.Unlock()
+		return nil
+	}
+	c.killing = true
+	h.kills[c] = append(h.kills[c], done)
+	h.mu.Unlock()
+	if err := h.send(ctx, "guest.Kill", Frame{Kind: KindKill, Command: c.number}); err != nil {
+		return err
+	}
+	select {
+	case k := <-done:
+		if k.Left > 0 {
+			return &cofferdam.Error{Op: "guest.Kill", Kind: cofferdam.Unavailable, Subject: "kill command " + string(id),
+				Reason: fmt.Sprintf("%d of its processes did not end", k.Left), Hint: "destroy the box: that ends everything in it"}
+		}
+		return nil
+	case <-h.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *Host) receiveKilled(c *command, p []byte) error {
+	var k Killed
+	if err := json.Unmarshal(p, &k); err != nil {
+		return fmt.Errorf("%w: killed frame", ErrProtocol)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, done := range h.kills[c] {
+		done <- k // has room for its one answer
+	}
+	delete(h.kills, c)
+	return nil
+}
+
+// expire ends a command whose time is up.
+func (h *Host) expire(c *command) {
+	h.mu.Lock()
+	late := c.exit == nil && !c.finishing
+	c.timedOut = c.timedOut || late
+	h.mu.Unlock()
+	if !late {
+		return
+	}
+	select {
+	case h.frames <- AppendFrame(nil, Frame{Kind: KindKill, Command: c.number}):
+	case <-h.done:
+	}
+}
+
+// Attach sends a command's output from the given offsets to sink and returns
+// its result once it has ended and all output was taken. The sink's nil
+// acknowledges: acknowledged output may be dropped when room is needed, so an
+// offset before what was kept is refused.
+func (h *Host) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
+	c, err := h.find(ctx, "guest.Attach", id)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	r := &reader{c: c}
+	r.at[sandbox.Stdout], r.at[sandbox.Stderr] = from.Stdout, from.Stderr
+	defer r.close()
+	if err := h.attach(r); err != nil {
+		return sandbox.Result{}, err
+	}
+	defer h.detach(r)
+	buf := make([]byte, ChunkSize)
+	for {
+		if err := ctx.Err(); err != nil {
+			return sandbox.Result{}, err
+		}
+		s, n, changed := h.next(r)
+		if s == nil && changed == nil {
+			return c.result, nil // final: no longer written
+		}
+		if s == nil {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := r.read(s, buf[:n]); err != nil {
+			return sandbox.Result{}, &cofferdam.Error{Op: "guest.Attach", Kind: cofferdam.Unavailable,
+				Subject: "read output of command " + string(id), Err: err}
+		}
+		if err := sink(s.which, r.at[s.which], buf[:n]); err != nil {
+			return sandbox.Result{}, err
+		}
+		h.confirm(r, s, int64(n))
+	}
+}

@@ -1,0 +1,321 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// Bounds of one box's commands and output.
+const (
+	// StreamCap is what one stream's journal holds before its writer waits.
+	StreamCap = 64 << 20
+	// BoxCap is what all journals of a box hold together, in memory-backed
+	// files: beyond it each stream still gets Window bytes, so none starves.
+	BoxCap = 256 << 20
+	// MaxRunning commands run at once in a box: pid 1 holds three descriptors
+	// for each, and the smallest sensible open-files limit is 1,024.
+	MaxRunning = 256
+	// MaxCommands is how many commands a box takes in its life; their results
+	// stay in memory so that Start is idempotent.
+	MaxCommands = 1 << 14
+)
+
+// Options says how pid 1 runs commands.
+type Options struct {
+	Config          // uid, gid and limits inside the box
+	Env    []string // of every command, before its own; nil: DefaultEnv
+	Dir    string   // where commands start that name no folder; "": sandbox.WorkDir
+	// StreamCap and BoxCap replace the constants of that name where not 0.
+	StreamCap, BoxCap int64
+	// Watch, if not nil, is called when a command is about to start. What it
+	// returns, if not nil, is called once when the command has ended, before
+	// anybody sees the result, and may complete it: the driver names the
+	// limits that were met there. It may block, but must return.
+	Watch func(id cofferdam.ExecID) func(*sandbox.Result)
+}
+
+// DefaultEnv is the environment of a command that adds nothing.
+func DefaultEnv() []string {
+	return []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + sandbox.HomeDir, "USER=agent", "LOGNAME=agent", "SHELL=/bin/sh",
+		"LANG=C.UTF-8", "TMPDIR=/tmp",
+	}
+}
+
+// Host is the host's half of one box. Safe for concurrent use.
+type Host struct {
+	o      Options
+	w, r   *os.File
+	dir    string
+	frames chan []byte   // to pid 1, in order
+	wake   chan struct{} // there are new limits to send
+	ready  chan struct{} // closed once pid 1 said hello
+	done   chan struct{} // closed once the box is lost or Close was called
+	loops  sync.WaitGroup
+
+	mu       sync.Mutex
+	hello    Hello
+	lost     string                        // why done is closed
+	commands map[cofferdam.ExecID]*command // all, also ended ones
+	list     []*command                    // by number - 1; nil: never sent
+	running  int                           // commands without a result
+	retained int64                         // bytes in all journals
+	limits   map[*stream]int64             // output limits to send
+	kills    map[*command][]chan<- Killed  // who waits for a kill's end
+}
+
+// NewHost speaks to the pid 1 that reads w and writes r, keeps output as files
+// in journalDir (made if missing, mode 0700; it should be in memory) and owns
+// all three from now on. It does not wait for pid 1: Ready does.
+func NewHost(w, r *os.File, journalDir string, o Options) (*Host, error) {
+	if o.UID <= 0 || o.GID <= 0 {
+		return nil, &cofferdam.Error{Op: "guest.NewHost", Kind: cofferdam.Invalid, Subject: "start commands",
+			Reason: fmt.Sprintf("uid %d and gid %d must not be 0", o.UID, o.GID)}
+	}
+	if o.Env == nil {
+		o.Env = DefaultEnv()
+	}
+	if o.Dir == "" {
+		o.Dir = sandbox.WorkDir
+	}
+	if o.StreamCap == 0 {
+		o.StreamCap = StreamCap
+	}
+	if o.BoxCap == 0 {
+		o.BoxCap = BoxCap
+	}
+	o.Version = Version
+	if err := os.MkdirAll(journalDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make journal folder: %w", err)
+	}
+	config, err := json.Marshal(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("encode config: %w", err)
+	}
+	h := &Host{
+		o: o, w: w, r: r, dir: journalDir,
+		frames: make(chan []byte, 16), wake: make(chan struct{}, 1),
+		ready: make(chan struct{}), done: make(chan struct{}),
+		commands: map[cofferdam.ExecID]*command{}, limits: map[*stream]int64{},
+		kills: map[*command][]chan<- Killed{},
+	}
+	h.frames <- AppendFrame(nil, Frame{Kind: KindConfig, Payload: config})
+	h.loops.Add(2)
+	go h.sendLoop()
+	go h.receiveLoop()
+	return h, nil
+}
+
+// Ready returns once pid 1 answered and can run commands.
+func (h *Host) Ready(ctx context.Context) error {
+	select {
+	case <-h.ready:
+	case <-h.done:
+		return h.lostError("guest.Ready", "start box")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.hello.Version != Version:
+		return &cofferdam.Error{Op: "guest.Ready", Kind: cofferdam.Unavailable, Subject: "start box",
+			Reason: fmt.Sprintf("its cofferdam-init speaks version %d of the protocol, this program version %d", h.hello.Version, Version),
+			Hint:   "install all programs of one release together"}
+	case h.hello.Error != "":
+		return &cofferdam.Error{Op: "guest.Ready", Kind: cofferdam.Unavailable, Subject: "start box", Reason: h.hello.Error}
+	}
+	return nil
+}
+
+// Done is closed once the box is gone: pid 1 closed its pipe, broke the
+// protocol, or Close was called. Commands that still ran are lost then.
+func (h *Host) Done() <-chan struct{} { return h.done }
+
+// Running returns how many commands have no result yet.
+func (h *Host) Running() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.running
+}
+
+// Close ends the talk, which makes pid 1 and with it the box end. Commands
+// without a result are lost for the given reason. The journals are removed;
+// who is attached still gets what was in them. Closing twice is no error.
+func (h *Host) Close(reason string) error {
+	h.lose(reason)
+	h.loops.Wait()
+	if err := os.RemoveAll(h.dir); err != nil {
+		return fmt.Errorf("remove journals: %w", err)
+	}
+	return nil
+}
+
+// lose ends the talk once.
+func (h *Host) lose(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost != "" {
+		return
+	}
+	if reason == "" {
+		reason = "the box ended"
+	}
+	h.lost = reason
+	close(h.done)
+	h.w.Close()
+	h.r.Close()
+	for _, c := range h.list {
+		if c != nil {
+			h.finish(c, true)
+		}
+	}
+}
+
+func (h *Host) lostError(op, subject string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: h.lost,
+		Hint: "the box is gone; start a new one"}
+}
+
+// sendLoop is the only writer of h.w, so that no caller holds a lock while a
+// box does not read.
+func (h *Host) sendLoop() {
+	defer h.loops.Done()
+	for {
+		var b []byte
+		select {
+		case <-h.done:
+			return
+		case b = <-h.frames:
+		case <-h.wake:
+			limits := h.takeLimits()
+			// The start frame of each of these commands was queued before.
+			for n := len(h.frames); n > 0; n-- {
+				b = append(b, <-h.frames...)
+			}
+			b = append(b, limits...)
+		}
+		if _, err := h.w.Write(b); err != nil {
+			h.lose("the box ended: its control pipe was closed")
+			return
+		}
+	}
+}
+
+// takeLimits returns the waiting limits as frames.
+func (h *Host) takeLimits() []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b []byte
+	for s, to := range h.limits {
+		l := AppendLimit(nil, Limit{Stream: byte(s.which), Offset: to})
+		b = AppendFrame(b, Frame{Kind: KindLimit, Command: s.c.number, Payload: l})
+	}
+	clear(h.limits)
+	return b
+}
+
+// send queues one frame for pid 1.
+func (h *Host) send(ctx context.Context, op string, f Frame) error {
+	select {
+	case h.frames <- AppendFrame(nil, f):
+		return nil
+	case <-h.done:
+		return h.lostError(op, "reach box")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// receiveLoop takes what pid 1 says. It never waits for anything but the pipe.
+func (h *Host) receiveLoop() {
+	defer h.loops.Done()
+	r := NewReader(h.r, ChunkSize+1)
+	for {
+		f, err := r.Next()
+		if err == nil {
+			err = h.receive(f)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrProtocol):
+			h.lose("the box was ended: its pid 1 said what it may not (" + err.Error() + ")")
+			return
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed):
+			h.lose("the box ended")
+			return
+		default:
+			h.lose("the box ended: " + err.Error())
+			return
+		}
+	}
+}
+
+// receive handles one frame of a peer that may be hostile.
+func (h *Host) receive(f Frame) error {
+	if f.Kind == KindHello {
+		return h.receiveHello(f.Payload)
+	}
+	h.mu.Lock()
+	var c *command
+	if n := int64(f.Command); n >= 1 && n <= int64(len(h.list)) {
+		c = h.list[n-1]
+	}
+	h.mu.Unlock()
+	if c == nil {
+		return fmt.Errorf("%w: kind %d for command %d", ErrProtocol, f.Kind, f.Command)
+	}
+	switch f.Kind {
+	case KindStarted:
+		return nil
+	case KindOutput:
+		if len(f.Payload) < 2 || f.Payload[0] < 1 || f.Payload[0] > 2 {
+			return fmt.Errorf("%w: output frame", ErrProtocol)
+		}
+		return c.streams[f.Payload[0]].receive(f.Payload[1:])
+	case KindOutputEnd:
+		if len(f.Payload) != 1 || f.Payload[0] < 1 || f.Payload[0] > 2 {
+			return fmt.Errorf("%w: output end frame", ErrProtocol)
+		}
+		return h.receiveEnd(c, c.streams[f.Payload[0]])
+	case KindExit:
+		return h.receiveExit(c, f.Payload)
+	case KindStdinLimit:
+		return h.receiveStdinLimit(c, f.Payload)
+	case KindKilled:
+		return h.receiveKilled(c, f.Payload)
+	}
+	return fmt.Errorf("%w: kind %d", ErrProtocol, f.Kind)
+}
+
+func (h *Host) receiveHello(p []byte) error {
+	var hello Hello
+	if err := json.Unmarshal(p, &hello); err != nil {
+		return fmt.Errorf("%w: hello: %w", ErrProtocol, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hello != (Hello{}) || hello == (Hello{}) {
+		return fmt.Errorf("%w: second or empty hello", ErrProtocol)
+	}
+	h.hello = hello
+	close(h.ready)
+	return nil
+}
+
+// journalPath is where a stream's output is kept.
+func (h *Host) journalPath(number uint32, s sandbox.Stream) string {
+	return filepath.Join(h.dir, fmt.Sprintf("%d.%d", number, s))
+}

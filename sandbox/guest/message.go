@@ -1,0 +1,145 @@
+package guest
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Config is what pid 1 is told first.
+type Config struct {
+	Version int `json:"version"` // set by NewHost
+	UID     int `json:"uid"`     // of every command; 0 is refused
+	GID     int `json:"gid"`
+	// OpenFiles is RLIMIT_NOFILE of every command, and of pid 1, which needs
+	// three for each running command; PIDs is RLIMIT_NPROC. 0: as inherited.
+	OpenFiles int64 `json:"open_files,omitempty"`
+	PIDs      int64 `json:"pids,omitempty"`
+}
+
+// Hello is pid 1's first word.
+type Hello struct {
+	Version int    `json:"version"`
+	PID     int    `json:"pid"`
+	Error   string `json:"error,omitempty"` // why it cannot serve
+}
+
+// Exit is how the first process of a command ended, or why there was none.
+type Exit struct {
+	Exit   int    `json:"exit"`
+	Signal int    `json:"signal,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Killed answers a kill.
+type Killed struct {
+	Left int `json:"left"` // processes that could not be ended in time
+}
+
+// Start is one command as pid 1 sees it.
+type Start struct {
+	Stdin bool
+	Dir   string
+	Argv  []string
+	Env   []string
+}
+
+// MarkBase and a command's number make the group id that marks every process
+// of that command. Processes cannot drop or change a supplementary group
+// without CAP_SETGID, which none of them has.
+const MarkBase = 1 << 30
+
+// AppendStart appends s as the package comment says.
+func AppendStart(b []byte, s Start) []byte {
+	var flags byte
+	if s.Stdin {
+		flags = 1
+	}
+	b = append(b, flags)
+	b = appendString(b, s.Dir)
+	for _, list := range [][]string{s.Argv, s.Env} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(list)))
+		for _, v := range list {
+			b = appendString(b, v)
+		}
+	}
+	return b
+}
+
+// ParseStart is the reverse of AppendStart.
+func ParseStart(p []byte) (Start, error) {
+	d := decoder{p: p}
+	flags := d.byte()
+	s := Start{Stdin: flags&1 != 0, Dir: d.string(), Argv: d.list(), Env: d.list()}
+	if d.bad || len(d.p) != 0 || flags > 1 {
+		return Start{}, fmt.Errorf("%w: start frame", ErrProtocol)
+	}
+	return s, nil
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+}
+
+// decoder takes values off the front of p; bad is set once p was too short.
+type decoder struct {
+	p   []byte
+	bad bool
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.bad || n > uint64(len(d.p)) {
+		d.bad = true
+		return nil
+	}
+	v := d.p[:n]
+	d.p = d.p[n:]
+	return v
+}
+
+func (d *decoder) byte() byte {
+	if v := d.take(1); v != nil {
+		return v[0]
+	}
+	return 0
+}
+
+func (d *decoder) uint32() uint32 {
+	if v := d.take(4); v != nil {
+		return binary.BigEndian.Uint32(v)
+	}
+	return 0
+}
+
+func (d *decoder) string() string { return string(d.take(uint64(d.uint32()))) }
+
+func (d *decoder) list() []string {
+	n := d.uint32()
+	if uint64(n)*4 > uint64(len(d.p)) { // each needs its length at least
+		d.bad = true
+		return nil
+	}
+	list := make([]string, 0, n)
+	for range n {
+		list = append(list, d.string())
+	}
+	return list
+}
+
+// Limit says up to which offset of a stream may be sent.
+type Limit struct {
+	Stream byte // 0 for standard input
+	Offset int64
+}
+
+// AppendLimit appends l: u8 stream and u64 offset.
+func AppendLimit(b []byte, l Limit) []byte {
+	return binary.BigEndian.AppendUint64(append(b, l.Stream), uint64(l.Offset))
+}
+
+// ParseLimit is the reverse of AppendLimit.
+func ParseLimit(p []byte) (Limit, error) {
+	if len(p) != 9 {
+		return Limit{}, fmt.Errorf("%w: limit frame", ErrProtocol)
+	}
+	return Limit{Stream: p[0], Offset: int64(binary.BigEndian.Uint64(p[1:]))}, nil
+}
