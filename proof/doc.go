@@ -1,0 +1,53 @@
+// Package proof makes and checks evidence: a hash tree over events, signed
+// heads of it, signed receipts for a commit, and exports of a task's whole
+// trace that anybody can check with the file and one public key.
+//
+// It never opens a file, a socket or a store: it works on bytes and readers, so
+// that the checker stays small enough to read. The invariant: whatever Verify
+// accepts was written in exactly these bytes and this order by the holder of
+// the key; one byte more, fewer or other is an error of kind Tampered.
+//
+// # Notes
+//
+// Everything signed is a C2SP signed note (golang.org/x/mod/sumdb/note) with
+// exactly one Ed25519 signature. The first line of the text says what it is, so
+// that no note can stand in for another:
+//
+//	<key name>                      head of the host's log
+//	<key name>/<session id>         head of a session's log
+//	cofferdam receipt v1            receipt; the second line is its JSON
+//	cofferdam export v1             end of an export
+//
+// # Heads
+//
+// A head is a C2SP checkpoint: origin line, number of events, root hash of the
+// RFC 6962 tree in base64, and one extension line "time <RFC 3339>". A leaf is
+// the event's line as stored, without its newline.
+//
+// A session is sealed when its last event is of kind session.seal and a signed
+// head covers exactly that many events. The seal's fields hold "events" (how
+// many there were before it), "kind <kind>" and "verdict <verdict>" counts.
+//
+// # Export
+//
+// An export is lines of JSON in this order. Lines with a "type" are written in
+// one canonical way, and any other spelling is refused; lines without one are
+// events exactly as stored.
+//
+//	{"type":"header","schema":"cofferdam/export/v1","time":…,"key":…,"task":…}
+//	{"type":"session","session":"s-…"}     then its events, then, if sealed,
+//	{"type":"seal","note":…}               the signed head
+//	{"type":"host","note":…}               signed head of the host's log
+//	{"type":"entry","index":…,"proof":[…],"event":{…}}
+//	                                       one event of the host's log about the
+//	                                       task, with its proof of inclusion
+//	{"type":"receipt","note":…}
+//	{"type":"end","note":…}                signs: task, number of lines before
+//	                                       this one, SHA-256 of their bytes
+//
+// The host's log holds a trace.seal event for every sealed session (Resource:
+// session id; Fields "size" and "root"): an export in which that session is
+// missing, shorter or other is refused. A proof.create event with the field
+// "digest" wants a receipt with that digest. A session without a seal, and an
+// export without its end, are "not sealed".
+package proof
