@@ -70,6 +70,7 @@ const (
 	EventVoid         = "merge.void"
 	EventLand         = "merge.land"
 	EventSeal         = "trace.seal" // in the host log: a session's log was sealed
+	EventGap          = "trace.gap"  // in any log: recording failed for a while, or a torn record was cut
 )
 
 // Recorder puts events on record. Record returns once the event is written, so
