@@ -1,0 +1,180 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"cofferdam"
+)
+
+// headPrefix begins the name of every branch.
+const headPrefix = "refs/heads/"
+
+// AgentRefs is where agents' branches are. A session sees its own and no other.
+const AgentRefs = "refs/heads/cofferdam/"
+
+// Place is a repository that git can be run on: a mirror or a local upstream.
+type Place struct {
+	uid, gid uint32
+	binds    []bind
+	dir      string   // inside the cage
+	config   []string // git options: -c key=value
+}
+
+// Mirror returns the mirror of id as a session sees it that may see, of the
+// agents' branches, only own. With own "" it sees none; All shows every ref.
+func (r *Repos) Mirror(id cofferdam.RepoID, own cofferdam.Ref) (Place, error) {
+	p, err := r.mirror(id)
+	if err != nil {
+		return Place{}, err
+	}
+	p.config = []string{"-c", "transfer.hideRefs=" + AgentRefs}
+	if own != "" {
+		if err := CheckRef(own); err != nil {
+			return Place{}, err
+		}
+		p.config = append(p.config, "-c", "transfer.hideRefs=!"+string(own))
+	}
+	return p, nil
+}
+
+// mirror returns the mirror of id with every ref to be seen.
+func (r *Repos) mirror(id cofferdam.RepoID) (Place, error) {
+	if err := checkID(id); err != nil {
+		return Place{}, err
+	}
+	r.mu.Lock()
+	uid, ok := r.owners[id]
+	r.mu.Unlock()
+	if !ok {
+		return Place{}, &cofferdam.Error{Op: "repo.Mirror", Kind: cofferdam.NotFound, Subject: "open repository", Reason: "there is no mirror of " + string(id), Hint: "cofferdam repo list shows what there is"}
+	}
+	return Place{uid: uid, gid: uid, dir: "/repo", binds: []bind{
+		{host: r.path(id), inside: "/repo", write: true},
+		{host: r.config(), inside: "/repo/config", over: true},
+	}}, nil
+}
+
+// Upstream returns the local repository at path: git works there as its owner
+// and runs its own hooks, which are the word of whoever owns it.
+func (r *Repos) Upstream(path string) (Place, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Place{}, &cofferdam.Error{Op: "repo.Upstream", Kind: cofferdam.Unavailable, Subject: "open upstream", Reason: "there is nothing at " + path, Hint: "check the path; cofferdam repo view shows what was registered", Err: err}
+	}
+	info, err := os.Stat(real)
+	if err != nil || !info.IsDir() {
+		return Place{}, &cofferdam.Error{Op: "repo.Upstream", Kind: cofferdam.Unavailable, Subject: "open upstream", Reason: path + " is not a folder", Err: err}
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return Place{
+		uid: st.Uid, gid: st.Gid, dir: "/upstream",
+		binds:  []bind{{host: real, inside: "/upstream", write: true, exec: true}},
+		config: []string{"-c", "safe.directory=*", "-c", "gc.autoDetach=false", "-c", "receive.autogc=false", "-c", "core.fsmonitor=false"},
+	}, nil
+}
+
+// child returns git with args on p.
+func (p Place) child(args ...string) child {
+	return child{
+		uid: p.uid, gid: p.gid, binds: p.binds,
+		args: append(append([]string{}, p.config...), args...),
+		env:  []string{"GIT_DIR=" + p.dir},
+	}
+}
+
+// output runs git on p and returns what it prints, at most limit bytes.
+func (r *Repos) output(ctx context.Context, p Place, limit int, args ...string) (text []byte, truncated bool, err error) {
+	out := &head{max: limit + 1}
+	c := p.child(args...)
+	c.stdout = &stopper{head: out, limit: limit}
+	err = r.run(ctx, c)
+	if out.buf.Len() > limit {
+		return out.buf.Bytes()[:limit], true, nil // ended by us: the rest was not wanted
+	}
+	return out.buf.Bytes(), false, err
+}
+
+// stopper ends the copying once it has more than it wants.
+type stopper struct {
+	head  *head
+	limit int
+}
+
+// Write takes p, or says that it is enough.
+func (s *stopper) Write(p []byte) (int, error) {
+	s.head.Write(p)
+	if s.head.buf.Len() > s.limit {
+		return 0, io.ErrShortBuffer
+	}
+	return len(p), nil
+}
+
+var (
+	commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	refPattern    = regexp.MustCompile(`^refs/(heads|tags)/[A-Za-z0-9._/@+=-]+$`)
+)
+
+// CheckCommit says whether c is a full object id: nothing else is ever given
+// to git where a commit is meant.
+func CheckCommit(c cofferdam.Commit) error {
+	if !commitPattern.MatchString(string(c)) {
+		return &cofferdam.Error{Op: "repo.Commit", Kind: cofferdam.Invalid, Subject: "look up commit", Reason: fmt.Sprintf("%q is not a full commit id", string(c)), Hint: "give all 40 hexadecimal digits"}
+	}
+	return nil
+}
+
+// CheckRef says whether ref is the full name of a branch or tag that git would
+// take, of plain ASCII letters.
+func CheckRef(ref cofferdam.Ref) error {
+	s := string(ref)
+	bad := len(s) > 250 || !refPattern.MatchString(s) || strings.Contains(s, "..") || strings.Contains(s, "@{") ||
+		strings.HasSuffix(s, "/") || strings.HasSuffix(s, ".")
+	for part := range strings.SplitSeq(s, "/") {
+		bad = bad || part == "" || strings.HasPrefix(part, ".") || strings.HasPrefix(part, "-") || strings.HasSuffix(part, ".lock")
+	}
+	if bad {
+		return &cofferdam.Error{Op: "repo.Ref", Kind: cofferdam.Invalid, Subject: "look up ref", Reason: fmt.Sprintf("%q is not the full name of a branch or tag", s), Hint: "write it as refs/heads/NAME, in letters, digits and . _ / @ + = -"}
+	}
+	return nil
+}
+
+// Service is one half of git's smart protocol, seen from the serving side.
+type Service string
+
+// The two services.
+const (
+	UploadPack  Service = "git-upload-pack"  // for clone and fetch
+	ReceivePack Service = "git-receive-pack" // for push
+)
+
+// Advertise writes what p offers for s: the answer to GET info/refs, without
+// the service line. protocol is what the client asked for: version=1, version=2 or "".
+func (r *Repos) Advertise(ctx context.Context, p Place, s Service, protocol string, out io.Writer) error {
+	c := p.child(strings.TrimPrefix(string(s), "git-"), "--stateless-rpc", "--http-backend-info-refs", p.dir)
+	c.stdout = out
+	c.env = append(c.env, protocolEnv(protocol)...)
+	return r.run(ctx, c)
+}
+
+// Answer serves one request of s: in is the body that the client sent.
+func (r *Repos) Answer(ctx context.Context, p Place, s Service, protocol string, in io.Reader, out io.Writer) error {
+	c := p.child(strings.TrimPrefix(string(s), "git-"), "--stateless-rpc", p.dir)
+	c.stdin, c.stdout, c.timeout = in, out, longWork
+	c.env = append(c.env, protocolEnv(protocol)...)
+	return r.run(ctx, c)
+}
+
+func protocolEnv(protocol string) []string {
+	switch protocol {
+	case "version=1", "version=2":
+		return []string{"GIT_PROTOCOL=" + protocol}
+	}
+	return nil
+}
