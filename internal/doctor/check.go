@@ -1,0 +1,192 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox"
+)
+
+// Bounds of the checks. Source: docs/SPECIFICATION.md, "Doctor".
+const (
+	lowDisk  = 2 << 30 // bytes: one box's default workspace would not fit twice
+	noDisk   = 200 << 20
+	lowFiles = 10_000
+)
+
+// programs are the sisters that the server starts.
+func programs() []string {
+	return []string{"cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"}
+}
+
+func checkUser(_ context.Context, o Options) []sandbox.Finding {
+	if uid := o.Host.UID(); uid != 0 {
+		return one("root", Fail, "run it as root: sudo cofferdam serve", "runs as uid %d; boxes, namespaces and TAP devices need root for now", uid)
+	}
+	return one("root", OK, "", "runs as root")
+}
+
+func checkPrograms(_ context.Context, o Options) []sandbox.Finding {
+	var missing []string
+	for _, p := range programs() {
+		info, err := os.Stat(filepath.Join(o.Config.Programs, p))
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) > 0 {
+		return one("programs", Fail, "make build puts them all into bin/; keep them together, or name their folder with --programs", "%s: no runnable %s", o.Config.Programs, strings.Join(missing, ", "))
+	}
+	return one("programs", OK, "", "all %d in %s", len(programs()), o.Config.Programs)
+}
+
+// checkKeeper runs the drivers' own checks.
+func checkKeeper(ctx context.Context, o Options) []sandbox.Finding {
+	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
+	defer cancel()
+	out, runErr := o.Host.Run(ctx, filepath.Join(o.Config.Programs, "cofferdam-keeper"), "--check", "--state", o.Config.KeeperState)
+	findings, err := parseFindings(out)
+	if err != nil {
+		if runErr != nil {
+			err = runErr
+		}
+		return one("keeper", Fail, "run cofferdam-keeper --check by hand and see what it says", "its checks could not be made: %v", err)
+	}
+	return findings
+}
+
+// parseFindings reads a JSON list, or an object with the list as its items.
+func parseFindings(out []byte) ([]sandbox.Finding, error) {
+	out = bytes.TrimSpace(out)
+	var list []sandbox.Finding
+	if len(out) > 0 && out[0] == '{' {
+		var o struct {
+			Items []sandbox.Finding `json:"items"`
+		}
+		if err := json.Unmarshal(out, &o); err != nil {
+			return nil, err
+		}
+		list = o.Items
+	} else if err := json.Unmarshal(out, &list); err != nil {
+		return nil, errors.New("it printed no list of findings")
+	}
+	if len(list) == 0 {
+		return nil, errors.New("it found nothing at all")
+	}
+	for _, f := range list {
+		if f.Name == "" || (f.Level != OK && f.Level != Warn && f.Level != Fail) {
+			return nil, fmt.Errorf("finding %q has the level %q", f.Name, f.Level)
+		}
+	}
+	return list, nil
+}
+
+func checkTools(_ context.Context, o Options) []sandbox.Finding {
+	var missing []string
+	for _, tool := range []string{"git"} {
+		if _, err := o.Host.Find(tool); err != nil {
+			missing = append(missing, tool)
+		}
+	}
+	if len(missing) > 0 {
+		return one("tools", Fail, "apt install "+strings.Join(missing, " "), "not found: %s", strings.Join(missing, ", "))
+	}
+	return one("tools", OK, "", "git is there")
+}
+
+// checkState looks at the state folder, or at the nearest folder above it that
+// exists, for it is made at the first start.
+func checkState(_ context.Context, o Options) []sandbox.Finding {
+	dir := o.Config.State
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		for errors.Is(err, fs.ErrNotExist) && dir != "/" {
+			dir = filepath.Dir(dir)
+			info, err = os.Stat(dir)
+		}
+	case err == nil && info.IsDir() && info.Mode().Perm()&0o007 != 0:
+		return one("state", Fail, "chmod 700 "+dir, "%s is open to every user", dir)
+	}
+	if err != nil {
+		return one("state", Fail, "make it reachable for the server, or choose another with --state", "%s: %v", dir, err)
+	}
+	if !info.IsDir() {
+		return one("state", Fail, "move it away, or choose another with --state", "%s is not a folder", dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return one("state", Fail, "make it writable for the server (a read-only mount?), or choose another with --state", "%s: %v", dir, err)
+	}
+	return append(one("state", OK, "", "%s can be written", dir), checkDisk(o, dir)...)
+}
+
+func checkDisk(o Options, dir string) []sandbox.Finding {
+	free, files, err := o.Host.Free(dir)
+	const fix = "free some space, or choose another disk with --state"
+	switch {
+	case err != nil:
+		return one("disk", Warn, fix, "%s: %v", dir, err)
+	case free < noDisk:
+		return one("disk", Fail, fix, "%d MiB free in %s", free>>20, dir)
+	case free < lowDisk:
+		return one("disk", Warn, fix, "%d MiB free in %s; a box may use 4 GiB", free>>20, dir)
+	case files > 0 && files < lowFiles:
+		return one("disk", Warn, fix, "%d files can still be made in %s", files, dir)
+	}
+	return one("disk", OK, "", "%d GiB free in %s", free>>30, dir)
+}
+
+// checkSocket asks whether another server answers already.
+func checkSocket(ctx context.Context, o Options) []sandbox.Finding {
+	if o.Serving {
+		return one("socket", OK, "", "this server serves %s", o.Config.Socket)
+	}
+	var d net.Dialer
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := d.DialContext(ctx, "unix", o.Config.Socket)
+	if err != nil {
+		return one("server", Warn, "cofferdam serve", "no server at unix:%s", o.Config.Socket)
+	}
+	conn.Close()
+	return one("server", OK, "", "answers at unix:%s", o.Config.Socket)
+}
+
+func checkListen(ctx context.Context, o Options) []sandbox.Finding {
+	addr := o.Config.Listen
+	switch {
+	case addr == "":
+		return one("port", OK, "", "off")
+	case o.Serving:
+		return one("port", OK, "", "this server serves %s", addr)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return one("port", Warn, "choose another with --listen, or --listen off", "%s is taken; by a running server, unless none answers above", addr)
+	}
+	l.Close()
+	return one("port", OK, "", "%s is free", addr)
+}
+
+// checkClock refuses a clock that is plainly wrong: certificates and signed
+// times would mean nothing.
+func checkClock(_ context.Context, o Options) []sandbox.Finding {
+	now := o.Host.Now()
+	earliest := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // older than this program
+	if now.Before(earliest) || now.Year() > 2100 {
+		return one("clock", Fail, "set the clock: timedatectl set-ntp true", "it says %s", now.UTC().Format(time.RFC3339))
+	}
+	return one("clock", OK, "", "%s", now.UTC().Format(time.RFC3339))
+}

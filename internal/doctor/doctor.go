@@ -1,0 +1,89 @@
+// Package doctor examines this host: each check has a name, a level, one line
+// of detail and one line of fix. The command line, the API and the start of the
+// server use the same list.
+//
+// It never repairs anything and never sends a byte to a registry: it asks the
+// resolver for names and cofferdam-keeper for its own findings. The invariant: a
+// check that could not be made is reported as such, never as ok.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/internal/config"
+	"cofferdam/sandbox"
+)
+
+// Levels of a finding.
+const (
+	OK   = "ok"
+	Warn = "warn"
+	Fail = "fail"
+)
+
+// Report is what was found.
+type Report struct {
+	Schema string            `json:"schema"` // cofferdam/doctor/v1
+	Items  []sandbox.Finding `json:"items"`
+}
+
+// Failed returns the findings that forbid a start.
+func (r Report) Failed() []sandbox.Finding {
+	var out []sandbox.Finding
+	for _, f := range r.Items {
+		if f.Level == Fail {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Err returns nil, or the refusal that names every failed check; its hint is
+// the fix of the first.
+func (r Report) Err() error {
+	failed := r.Failed()
+	if len(failed) == 0 {
+		return nil
+	}
+	var reasons []string
+	for _, f := range failed {
+		reasons = append(reasons, f.Name+": "+f.Detail)
+	}
+	hint := failed[0].Fix
+	if hint == "" {
+		hint = "cofferdam doctor lists every check"
+	}
+	return &cofferdam.Error{Op: "doctor.Run", Kind: cofferdam.Unavailable, Subject: "this host", Reason: strings.Join(reasons, "; "), Hint: hint}
+}
+
+// Options says what to examine. Nil functions are this host's own.
+type Options struct {
+	Config  config.Config
+	Presets map[string][]string
+	Host    Host
+	// Serving is set by a server about itself: its own socket, port and lock
+	// are taken by itself then.
+	Serving bool
+}
+
+// Run makes every check.
+func Run(ctx context.Context, o Options) Report {
+	r := Report{Schema: "cofferdam/doctor/v1"}
+	o.Host = o.Host.filled()
+	for _, c := range []func(context.Context, Options) []sandbox.Finding{
+		checkUser, checkPrograms, checkKeeper, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
+	} {
+		r.Items = append(r.Items, c(ctx, o)...)
+	}
+	return r
+}
+
+func one(name, level, fix, format string, args ...any) []sandbox.Finding {
+	if level == OK {
+		fix = ""
+	}
+	return []sandbox.Finding{{Name: name, Level: level, Detail: fmt.Sprintf(format, args...), Fix: fix}}
+}

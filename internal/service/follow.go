@@ -1,0 +1,76 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"cofferdam"
+)
+
+// follower brings a task's changes and its sessions' events into one stream.
+// run owns every goroutine and closes items as the last thing it does.
+type follower struct {
+	s     *Service
+	items chan cofferdam.Progress
+	seen  map[cofferdam.SessionID]bool
+	wg    sync.WaitGroup
+	err   error // of run; read after items is closed
+}
+
+const progressSchema = "cofferdam/progress/v1"
+
+func (f *follower) run(ctx context.Context, id cofferdam.TaskID) {
+	defer close(f.items)
+	logs, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := f.s.Tasks.Watch(ctx, id, func(t cofferdam.Task) error {
+		if AtRest(t.State) { // its last events come before its last state
+			f.follow(logs, t.Sessions)
+			f.drain(cancel)
+			f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t})
+			return errRest
+		}
+		f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t})
+		f.follow(logs, t.Sessions)
+		return nil
+	})
+	cancel()
+	f.wg.Wait()
+	if err != nil && !errors.Is(err, errRest) {
+		f.err = err
+	}
+}
+
+// drain waits for the logs of sealed sessions, but not for ever: a session that
+// a crash left unsealed does not hold up the news that its task has ended.
+func (f *follower) drain(cancel func()) {
+	timer := time.AfterFunc(followGrace, cancel)
+	defer timer.Stop()
+	f.wg.Wait()
+}
+
+func (f *follower) follow(ctx context.Context, ids []cofferdam.SessionID) {
+	for _, id := range ids {
+		if f.seen[id] || len(f.seen) >= maxFollowed {
+			continue
+		}
+		f.seen[id] = true
+		f.wg.Go(func() {
+			// An unreadable log ends its part of the stream only; the state goes on.
+			_ = f.s.Trace.Follow(ctx, id, 0, func(e cofferdam.Event) error {
+				return f.put(ctx, cofferdam.Progress{Schema: progressSchema, Event: &e})
+			})
+		})
+	}
+}
+
+func (f *follower) put(ctx context.Context, p cofferdam.Progress) error {
+	select {
+	case f.items <- p:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

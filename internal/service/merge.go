@@ -1,0 +1,135 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"time"
+
+	"cofferdam"
+	"cofferdam/task"
+)
+
+var commitText = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// ListMerges returns the tasks that a person may merge or has merged.
+func (s *Service) ListMerges(ctx context.Context) ([]cofferdam.Task, error) {
+	if err := may(ctx, "service.ListMerges"); err != nil {
+		return nil, err
+	}
+	return s.Tasks.List(ctx, s.Scope, task.Filter{States: []cofferdam.TaskState{cofferdam.InReview, cofferdam.Done}})
+}
+
+// ViewMerge returns what a task wants merged.
+func (s *Service) ViewMerge(ctx context.Context, name string) (cofferdam.Change, error) {
+	t, err := s.Task(ctx, name)
+	if err != nil {
+		return cofferdam.Change{}, err
+	}
+	if t.Head == "" {
+		return cofferdam.Change{}, &cofferdam.Error{
+			Op: "service.ViewMerge", Kind: cofferdam.NotFound, Subject: "change of " + t.Short(), Reason: fmt.Sprintf("there is none: the task is %s", t.State),
+			Hint: "cofferdam task view " + t.Short(),
+		}
+	}
+	return s.Merges.View(ctx, t)
+}
+
+// ApproveMerge takes a person's word for exactly the commit they were shown.
+func (s *Service) ApproveMerge(ctx context.Context, name string, commit cofferdam.Commit) (cofferdam.Approval, error) {
+	const op = "service.ApproveMerge"
+	by, err := person(ctx, op)
+	if err != nil {
+		return cofferdam.Approval{}, err
+	}
+	if err := checkCommit(op, commit); err != nil {
+		return cofferdam.Approval{}, err
+	}
+	t, err := s.Tasks.Get(ctx, s.Scope, name)
+	if err != nil {
+		return cofferdam.Approval{}, err
+	}
+	a, err := s.Merges.Approve(ctx, t, commit, by)
+	if err != nil {
+		return a, err
+	}
+	_, err = s.woken(ctx, t, nil)
+	return a, err
+}
+
+// RejectMerge ends a task whose change a person does not want.
+func (s *Service) RejectMerge(ctx context.Context, name, why string) (cofferdam.Task, error) {
+	const op = "service.RejectMerge"
+	by, err := person(ctx, op)
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	if len(why) > task.MaxComment {
+		return cofferdam.Task{}, invalid(op, "reason", fmt.Sprintf("is longer than %d bytes", task.MaxComment), "say it in one sentence")
+	}
+	t, err := s.Tasks.Reject(ctx, s.Scope, by, name, why)
+	return s.woken(ctx, t, err)
+}
+
+// landLimit is how long LandMerge waits for the landing it asked for: a push
+// to a slow forge takes seconds, and the wish stays on record after it.
+const landLimit = 60 * time.Second
+
+// LandMerge asks for the landing of the approved commit and waits for it.
+func (s *Service) LandMerge(ctx context.Context, name string, commit cofferdam.Commit) (cofferdam.Task, error) {
+	const op = "service.LandMerge"
+	by, err := person(ctx, op)
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	if commit != "" {
+		if err := checkCommit(op, commit); err != nil {
+			return cofferdam.Task{}, err
+		}
+	}
+	t, err := s.Tasks.RequestLand(ctx, s.Scope, by, name, commit)
+	if err != nil || t.State == cofferdam.Done {
+		return t, err
+	}
+	if err := s.Flow.Ensure(ctx, t); err != nil { // a landing is wanted: the flow must run
+		return t, &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: "landing " + t.Short(), Reason: "the engine does not answer; the wish is kept", Hint: "cofferdam task follow " + t.Short(), Err: err}
+	}
+	if t, err = s.woken(ctx, t, nil); err != nil {
+		return t, err
+	}
+	return s.landed(ctx, t)
+}
+
+// landed waits until the task is done, or is no longer in review.
+func (s *Service) landed(ctx context.Context, t cofferdam.Task) (cofferdam.Task, error) {
+	waiting, cancel := context.WithTimeout(ctx, landLimit)
+	defer cancel()
+	err := s.Tasks.Watch(waiting, t.ID, func(now cofferdam.Task) error {
+		t = now
+		if now.State != cofferdam.InReview {
+			return errRest
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return t, err
+	}
+	if t.State == cofferdam.Done {
+		return t, nil
+	}
+	reason := fmt.Sprintf("it is %s", t.State)
+	if t.Comment != "" {
+		reason += ": " + t.Comment
+	}
+	return t, &cofferdam.Error{
+		Op: "service.LandMerge", Kind: cofferdam.Conflict, Subject: "landing " + t.Short(), Reason: reason,
+		Hint: "cofferdam merge view " + t.Short() + "; cofferdam task retry " + t.Short() + " makes a new attempt from the base branch as it is now",
+	}
+}
+
+func checkCommit(op string, c cofferdam.Commit) error {
+	if commitText.MatchString(string(c)) {
+		return nil
+	}
+	return invalid(op, "commit", fmt.Sprintf("%.80q is not the whole id of a commit", string(c)), "cofferdam merge view shows it")
+}

@@ -1,0 +1,144 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/task"
+)
+
+// providers maps what may be added to the address that is used when none is given.
+func providers() map[string]string {
+	return map[string]string{"anthropic": "https://api.anthropic.com"}
+}
+
+// ModelSecret names the sealed key of a model provider.
+func ModelSecret(id cofferdam.ModelID) string { return "model/" + string(id) }
+
+// AddModel registers a model provider with its key.
+func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (cofferdam.Model, error) {
+	const op = "service.AddModel"
+	if _, err := person(ctx, op); err != nil {
+		return cofferdam.Model{}, err
+	}
+	if r.Name == "" {
+		r.Name = r.Provider
+	}
+	m := cofferdam.Model{
+		Schema: "cofferdam/model/v1", ID: cofferdam.ModelID(cofferdam.NewID("m")), Scope: s.Scope,
+		Name: r.Name, Provider: r.Provider, URL: r.URL, Rehearsal: r.Rehearsal, Created: s.Now().UTC(),
+	}
+	address, known := providers()[r.Provider]
+	if !known {
+		return m, invalid(op, "provider", fmt.Sprintf("%.80q is not supported", r.Provider), "use anthropic")
+	}
+	if err := checkName(op, "model name", r.Name); err != nil {
+		return m, err
+	}
+	if m.URL == "" {
+		m.URL = address
+	}
+	if err := checkModelURL(op, m.URL); err != nil {
+		return m, err
+	}
+	if err := checkKey(op, r.Key); err != nil {
+		return m, err
+	}
+	if _, err := s.Models.FindModel(ctx, s.Scope, r.Name); err == nil {
+		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + r.Name, Reason: "there is one of this name", Hint: "choose another with --name, or remove it first"}
+	}
+	if err := s.Secrets.Seal(ctx, s.Scope, ModelSecret(m.ID), []byte(r.Key)); err != nil {
+		return m, err
+	}
+	if err := s.Models.AddModel(ctx, m); err != nil {
+		return m, join(err, s.Secrets.Forget(ctx, s.Scope, ModelSecret(m.ID)))
+	}
+	return m, nil
+}
+
+// checkModelURL allows https anywhere and plain http on loopback only: a key
+// never crosses a network in the clear.
+func checkModelURL(op, raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || len(raw) > 2048 || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return invalid(op, "model address", fmt.Sprintf("%.200q is no plain URL", raw), "use https://HOST[:PORT][/PATH]")
+	}
+	if u.Scheme == "https" {
+		return nil
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme == "http" && err == nil && ip.IsLoopback() {
+		return nil
+	}
+	return invalid(op, "model address", "only https may leave this machine", "use https, or http://127.0.0.1:PORT for a server on this machine")
+}
+
+func checkKey(op string, key cofferdam.Sensitive) error {
+	k := string(key)
+	if len(k) < 8 || len(k) > maxSecret || strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return invalid(op, "key", "is not 8 or more printable characters in one line", "give it on standard input: cofferdam model add anthropic < key.txt")
+	}
+	return nil
+}
+
+// Model finds a model by name or id.
+func (s *Service) Model(ctx context.Context, name string) (cofferdam.Model, error) {
+	if err := may(ctx, "service.Model"); err != nil {
+		return cofferdam.Model{}, err
+	}
+	return s.Models.FindModel(ctx, s.Scope, name)
+}
+
+// ListModels returns the models of the project.
+func (s *Service) ListModels(ctx context.Context) ([]cofferdam.Model, error) {
+	if err := may(ctx, "service.ListModels"); err != nil {
+		return nil, err
+	}
+	return s.Models.Models(ctx, s.Scope)
+}
+
+// RemoveModel forgets a model and its key.
+func (s *Service) RemoveModel(ctx context.Context, name string) error {
+	const op = "service.RemoveModel"
+	if _, err := person(ctx, op); err != nil {
+		return err
+	}
+	m, err := s.Models.FindModel(ctx, s.Scope, name)
+	if err != nil {
+		return err
+	}
+	tasks, err := s.Tasks.List(ctx, s.Scope, task.Filter{})
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		if !t.State.Ended() && t.State != cofferdam.InReview && t.Request.Model == m.Name {
+			return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + m.Name, Reason: t.Short() + " uses it", Hint: "cofferdam task cancel " + t.Short()}
+		}
+	}
+	if err := s.Models.RemoveModel(ctx, s.Scope, m.ID); err != nil {
+		return err
+	}
+	return forgotten(s.Secrets.Forget(ctx, s.Scope, ModelSecret(m.ID)))
+}
+
+// forgotten treats a secret that was not there as forgotten.
+func forgotten(err error) error {
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return nil
+	}
+	return err
+}
+
+// join keeps err's own words and kind in front.
+func join(err, more error) error {
+	if more == nil {
+		return err
+	}
+	return errors.Join(err, more)
+}

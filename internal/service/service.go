@@ -1,0 +1,176 @@
+// Package service is every verb that a face can ask for, one file per noun,
+// each with its permission check. Faces (api, later console) turn bytes into
+// these calls and answers into bytes, and decide nothing.
+//
+// It never opens a store, a repository or a box itself: what it needs it
+// declares as small interfaces that internal/daemon fills. The invariant: no
+// verb runs without a principal in its context, and what only people may do is
+// refused here as well as in the rooms below.
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"cofferdam"
+	"cofferdam/internal/doctor"
+	"cofferdam/task"
+)
+
+// Tasks is what package task offers.
+type Tasks interface {
+	Create(ctx context.Context, o task.Order) (cofferdam.Task, error)
+	Get(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Task, error)
+	List(ctx context.Context, scope cofferdam.Scope, f task.Filter) ([]cofferdam.Task, error)
+	Cancel(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error)
+	Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error)
+	Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, why string) (cofferdam.Task, error)
+	RequestLand(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, commit cofferdam.Commit) (cofferdam.Task, error)
+	Watch(ctx context.Context, id cofferdam.TaskID, see func(cofferdam.Task) error) error
+}
+
+// Flow sets tasks in motion; package task/flow offers it.
+type Flow interface {
+	Ensure(ctx context.Context, t cofferdam.Task) error
+	Wake(ctx context.Context, t cofferdam.Task) error
+}
+
+// Merges shows a change and takes a person's word for it; package merge offers it.
+type Merges interface {
+	View(ctx context.Context, t cofferdam.Task) (cofferdam.Change, error)
+	Approve(ctx context.Context, t cofferdam.Task, commit cofferdam.Commit, by cofferdam.Principal) (cofferdam.Approval, error)
+}
+
+// Repos keeps the repositories of a project. Errors are *cofferdam.Error.
+type Repos interface {
+	AddRepo(ctx context.Context, r cofferdam.Repo) error
+	FindRepo(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Repo, error) // name, id or unique prefix of an id
+	Repos(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.Repo, error)
+	RemoveRepo(ctx context.Context, scope cofferdam.Scope, id cofferdam.RepoID) error
+}
+
+// Models keeps the model providers of a project. Errors are *cofferdam.Error.
+type Models interface {
+	AddModel(ctx context.Context, m cofferdam.Model) error
+	FindModel(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Model, error)
+	Models(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.Model, error)
+	RemoveModel(ctx context.Context, scope cofferdam.Scope, id cofferdam.ModelID) error
+}
+
+// Secrets seals values. RepoSecret and ModelSecret name them.
+type Secrets interface {
+	Seal(ctx context.Context, scope cofferdam.Scope, name string, value []byte) error
+	Forget(ctx context.Context, scope cofferdam.Scope, name string) error
+}
+
+// Sessions finds attempts. Task narrows to one task unless it is "".
+type Sessions interface {
+	Session(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Session, error) // id or unique prefix
+	Sessions(ctx context.Context, scope cofferdam.Scope, t cofferdam.TaskID, limit int) ([]cofferdam.Session, error)
+}
+
+// Receipts finds the signed proof of exactly one commit of a task.
+type Receipts interface {
+	ReceiptFor(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) (task.Receipt, error)
+}
+
+// Trace reads the record; package trace offers it.
+type Trace interface {
+	Events(ctx context.Context, id cofferdam.SessionID, from uint64, limit int) ([]cofferdam.Event, error)
+	Follow(ctx context.Context, id cofferdam.SessionID, from uint64, see func(cofferdam.Event) error) error
+	Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID) error
+}
+
+// Options is what a Service is made from. All fields are needed unless a
+// comment says otherwise.
+type Options struct {
+	Scope    cofferdam.Scope // the project that this server serves
+	Version  string
+	Started  time.Time
+	Tasks    Tasks
+	Flow     Flow
+	Merges   Merges
+	Repos    Repos
+	Models   Models
+	Secrets  Secrets
+	Sessions Sessions
+	Receipts Receipts
+	Trace    Trace
+	// CheckUpstream looks at a repository before it is added and returns its
+	// base branch: the one asked for, or the one HEAD names.
+	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential []byte) (cofferdam.Ref, error)
+	// NeedsModel says whether an agent calls a model; an error if there is no such agent.
+	NeedsModel func(agent string) (bool, error)
+	Presets    map[string][]string // see config.Presets
+	Doctor     func(ctx context.Context) doctor.Report
+	PublicKey  string           // note verifier of receipts and traces
+	Now        func() time.Time // nil: time.Now
+}
+
+// Service is every verb. Safe for concurrent use.
+type Service struct{ Options }
+
+// New returns a Service.
+func New(o Options) *Service {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Service{o}
+}
+
+type principalKey struct{}
+
+// WithPrincipal returns a context that acts for p. Only a face that has
+// authenticated p calls it.
+func WithPrincipal(ctx context.Context, p cofferdam.Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// PrincipalOf returns who ctx acts for.
+func PrincipalOf(ctx context.Context) (cofferdam.Principal, bool) {
+	p, ok := ctx.Value(principalKey{}).(cofferdam.Principal)
+	return p, ok && p.Name != ""
+}
+
+// may admits any authenticated principal: reading.
+func may(ctx context.Context, op string) error {
+	if _, ok := PrincipalOf(ctx); ok {
+		return nil
+	}
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Unauthenticated, Subject: "request", Reason: "nobody is signed in"}
+}
+
+// person admits people only: everything that changes something.
+func person(ctx context.Context, op string) (cofferdam.Principal, error) {
+	p, ok := PrincipalOf(ctx)
+	if !ok {
+		return p, may(ctx, op)
+	}
+	if !p.IsPerson() {
+		return p, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Forbidden, Subject: p.String(), Reason: "only a person may do this",
+			Hint: "a person runs it on the server's machine",
+		}
+	}
+	return p, nil
+}
+
+func invalid(op, subject, reason, hint string) error {
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
+}
+
+// only picks the single thing there is when a request names none.
+func only[T any](op, noun, flag string, all []T, err error) (T, error) {
+	var zero T
+	switch {
+	case err != nil:
+		return zero, err
+	case len(all) == 0:
+		return zero, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: noun, Reason: "there is none yet", Hint: "add one with cofferdam " + noun + " add"}
+	case len(all) > 1:
+		return zero, invalid(op, noun, fmt.Sprintf("there are %d and the task names none", len(all)), "name one with "+flag)
+	}
+	return all[0], nil
+}

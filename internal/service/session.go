@@ -1,0 +1,41 @@
+package service
+
+import (
+	"context"
+
+	"cofferdam"
+)
+
+// MaxList bounds one page of sessions and events.
+const MaxList = 500
+
+// Session finds an attempt by id or unique prefix.
+func (s *Service) Session(ctx context.Context, name string) (cofferdam.Session, error) {
+	if err := may(ctx, "service.Session"); err != nil {
+		return cofferdam.Session{}, err
+	}
+	return s.Sessions.Session(ctx, s.Scope, name)
+}
+
+// ListSessions returns attempts, newest first; of one task if it is named.
+func (s *Service) ListSessions(ctx context.Context, taskName string, limit int) ([]cofferdam.Session, error) {
+	if err := may(ctx, "service.ListSessions"); err != nil {
+		return nil, err
+	}
+	var id cofferdam.TaskID
+	if taskName != "" {
+		t, err := s.Tasks.Get(ctx, s.Scope, taskName)
+		if err != nil {
+			return nil, err
+		}
+		id = t.ID
+	}
+	return s.Sessions.Sessions(ctx, s.Scope, id, bounded(limit))
+}
+
+func bounded(limit int) int {
+	if limit <= 0 || limit > MaxList {
+		return MaxList
+	}
+	return limit
+}

@@ -1,0 +1,36 @@
+package service
+
+import (
+	"context"
+
+	"cofferdam"
+	"cofferdam/internal/doctor"
+	"cofferdam/task"
+)
+
+// Status counts the newest tasks by state and lists those that wait for a person.
+func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
+	if err := may(ctx, "service.Status"); err != nil {
+		return cofferdam.Status{}, err
+	}
+	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Started: s.Started, Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
+	tasks, err := s.Tasks.List(ctx, s.Scope, task.Filter{})
+	if err != nil {
+		return st, err
+	}
+	for _, t := range tasks {
+		st.Tasks[t.State]++
+		if t.State == cofferdam.InReview || t.State == cofferdam.Waiting {
+			st.Waiting = append(st.Waiting, t)
+		}
+	}
+	return st, nil
+}
+
+// Examine runs the host checks, as cofferdam doctor does.
+func (s *Service) Examine(ctx context.Context) (doctor.Report, error) {
+	if err := may(ctx, "service.Examine"); err != nil {
+		return doctor.Report{}, err
+	}
+	return s.Doctor(ctx), nil
+}

@@ -1,0 +1,211 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"cofferdam"
+	"cofferdam/policy"
+	"cofferdam/task"
+)
+
+// CreateTask takes a task and sets it in motion. What its names stand for is
+// settled here, so that a mistake is told before anything starts.
+func (s *Service) CreateTask(ctx context.Context, r cofferdam.TaskRequest) (cofferdam.Task, error) {
+	const op = "service.CreateTask"
+	by, err := person(ctx, op)
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	if r.Agent == "" {
+		r.Agent = "claude"
+		if r.Command != "" {
+			r.Agent = "command"
+		}
+	}
+	if err := task.Check(r); err != nil {
+		return cofferdam.Task{}, err
+	}
+	repo, err := s.settle(ctx, op, &r)
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	t, err := s.Tasks.Create(ctx, task.Order{Scope: s.Scope, By: by, Request: r, Repo: repo})
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	return t, s.set(ctx, t)
+}
+
+// settle finds the repository, model, hosts and image a request names.
+func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskRequest) (cofferdam.Repo, error) {
+	needs, err := s.NeedsModel(r.Agent)
+	if err != nil {
+		return cofferdam.Repo{}, err
+	}
+	if err := s.settleModel(ctx, op, r, needs); err != nil {
+		return cofferdam.Repo{}, err
+	}
+	if _, err := policy.ParseAllow(r.Allow, s.Presets); err != nil {
+		return cofferdam.Repo{}, err
+	}
+	if r.Image != "" && r.Image != "host" {
+		if info, err := os.Stat(r.Image); err != nil || !info.IsDir() {
+			return cofferdam.Repo{}, invalid(op, "image "+r.Image, "there is no such folder on the server", "leave --image away for an image of the host")
+		}
+	}
+	var repo cofferdam.Repo
+	if r.Repo == "" {
+		all, err := s.Repos.Repos(ctx, s.Scope)
+		repo, err = only(op, "repo", "--repo NAME", all, err)
+		if err != nil {
+			return repo, err
+		}
+	} else if repo, err = s.Repos.FindRepo(ctx, s.Scope, r.Repo); err != nil {
+		return repo, err
+	}
+	r.Repo = repo.Name
+	return repo, nil
+}
+
+func (s *Service) settleModel(ctx context.Context, op string, r *cofferdam.TaskRequest, needs bool) error {
+	if r.Model != "" {
+		m, err := s.Models.FindModel(ctx, s.Scope, r.Model)
+		if err != nil {
+			return err
+		}
+		r.Model = m.Name
+		return nil
+	}
+	if !needs {
+		return nil
+	}
+	all, err := s.Models.Models(ctx, s.Scope)
+	m, err := only(op, "model", "--model NAME", all, err)
+	if err != nil {
+		return err
+	}
+	r.Model = m.Name
+	return nil
+}
+
+// set puts a stored task in motion. The task stays if the engine does not
+// answer: the server starts it again when it can.
+func (s *Service) set(ctx context.Context, t cofferdam.Task) error {
+	if err := s.Flow.Ensure(ctx, t); err != nil {
+		return &cofferdam.Error{
+			Op: "service.set", Kind: cofferdam.Unavailable, Subject: "starting " + t.Short(), Reason: "the engine does not answer; the task is kept and starts when it does",
+			Hint: "cofferdam task follow " + t.Short(), Err: err,
+		}
+	}
+	return nil
+}
+
+// Task finds a task by id, unique prefix of an id, or short name.
+func (s *Service) Task(ctx context.Context, name string) (cofferdam.Task, error) {
+	if err := may(ctx, "service.Task"); err != nil {
+		return cofferdam.Task{}, err
+	}
+	return s.Tasks.Get(ctx, s.Scope, name)
+}
+
+// ListTasks returns tasks, newest first.
+func (s *Service) ListTasks(ctx context.Context, f task.Filter) ([]cofferdam.Task, error) {
+	if err := may(ctx, "service.ListTasks"); err != nil {
+		return nil, err
+	}
+	return s.Tasks.List(ctx, s.Scope, f)
+}
+
+// CancelTask ends a task now.
+func (s *Service) CancelTask(ctx context.Context, name string) (cofferdam.Task, error) {
+	by, err := person(ctx, "service.CancelTask")
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	t, err := s.Tasks.Cancel(ctx, s.Scope, by, name)
+	return s.woken(ctx, t, err)
+}
+
+// RetryTask starts a new attempt.
+func (s *Service) RetryTask(ctx context.Context, name string) (cofferdam.Task, error) {
+	by, err := person(ctx, "service.RetryTask")
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	t, err := s.Tasks.Retry(ctx, s.Scope, by, name)
+	if err != nil {
+		return t, err
+	}
+	return t, s.set(ctx, t)
+}
+
+// woken tells the flow of a change. What counts is stored already, and the
+// flow looks at the store by itself as well, so a miss is not the caller's error.
+func (s *Service) woken(ctx context.Context, t cofferdam.Task, err error) (cofferdam.Task, error) {
+	if err != nil {
+		return t, err
+	}
+	_ = s.Flow.Wake(ctx, t) // only a hint
+	return t, nil
+}
+
+// AtRest says whether nothing more happens to a task without a person.
+func AtRest(s cofferdam.TaskState) bool {
+	return s.Ended() || s == cofferdam.InReview || s == cofferdam.Waiting
+}
+
+// errRest ends a Watch.
+var errRest = errors.New("at rest")
+
+// WaitTask returns the task once it is at rest, or as it is when limit is over.
+func (s *Service) WaitTask(ctx context.Context, name string, limit time.Duration) (cofferdam.Task, error) {
+	t, err := s.Task(ctx, name)
+	if err != nil {
+		return t, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err = s.Tasks.Watch(waiting, t.ID, func(now cofferdam.Task) error {
+		t = now
+		if AtRest(now.State) {
+			return errRest
+		}
+		return nil
+	})
+	if errors.Is(err, errRest) || waiting.Err() != nil && ctx.Err() == nil {
+		return t, nil
+	}
+	return t, err
+}
+
+// Bounds of a followed task. Source: docs/SPECIFICATION.md, "API".
+const (
+	followGrace = 5 * time.Second // for the last events once a task is at rest
+	maxFollowed = 64              // sessions of one task that are followed
+)
+
+// FollowTask sends the task at once and at every change, and every event of its
+// sessions, until the task is at rest.
+func (s *Service) FollowTask(ctx context.Context, name string, send func(cofferdam.Progress) error) error {
+	t, err := s.Task(ctx, name)
+	if err != nil {
+		return err
+	}
+	f := &follower{s: s, items: make(chan cofferdam.Progress), seen: map[cofferdam.SessionID]bool{}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go f.run(ctx, t.ID)
+	for p := range f.items {
+		if err := send(p); err != nil {
+			cancel()
+			for range f.items { // let run end
+			}
+			return fmt.Errorf("sending progress of %s: %w", t.Short(), err)
+		}
+	}
+	return f.err
+}

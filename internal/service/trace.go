@@ -1,0 +1,50 @@
+package service
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"cofferdam"
+)
+
+// Events returns the events of a session from a sequence number on.
+func (s *Service) Events(ctx context.Context, name string, from uint64, limit int) ([]cofferdam.Event, error) {
+	session, err := s.Session(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Trace.Events(ctx, session.ID, from, bounded(limit))
+}
+
+// FollowEvents sends a session's events from a sequence number on until its
+// log is sealed.
+func (s *Service) FollowEvents(ctx context.Context, name string, from uint64, send func(cofferdam.Event) error) error {
+	session, err := s.Session(ctx, name)
+	if err != nil {
+		return err
+	}
+	return s.Trace.Follow(ctx, session.ID, from, send)
+}
+
+// Export prepares the evidence of a task or of one session and returns the
+// function that writes it, so that a wrong name is told before the first byte.
+func (s *Service) Export(ctx context.Context, name string) (func(io.Writer) error, error) {
+	if err := may(ctx, "service.Export"); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(name, "s-") {
+		session, err := s.Sessions.Session(ctx, s.Scope, name)
+		if err != nil {
+			return nil, err
+		}
+		return func(w io.Writer) error {
+			return s.Trace.Export(ctx, w, []cofferdam.SessionID{session.ID}, session.Task)
+		}, nil
+	}
+	t, err := s.Tasks.Get(ctx, s.Scope, name)
+	if err != nil {
+		return nil, err
+	}
+	return func(w io.Writer) error { return s.Trace.Export(ctx, w, t.Sessions, t.ID) }, nil
+}
