@@ -1,0 +1,62 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"cofferdam"
+)
+
+// Problem is an error as it travels (RFC 9457).
+type Problem struct {
+	Type      string `json:"type"` // urn:cofferdam:problem:KIND
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail"`
+	Kind      string `json:"kind"`
+	Op        string `json:"op,omitempty"`
+	Subject   string `json:"subject,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Hint      string `json:"hint"`
+	RequestID string `json:"request_id"`
+	Cause     string `json:"cause,omitempty"` // only of a server started with --debug
+}
+
+// problemOf turns an error into a Problem. An error without words for people
+// says only that something went wrong inside: its text may hold anything.
+func (s *Server) problemOf(r *http.Request, err error) Problem {
+	kind := cofferdam.KindOf(err)
+	info := cofferdam.Kinds()[kind]
+	id, _ := r.Context().Value(requestKey{}).(string)
+	p := Problem{
+		Type: "urn:cofferdam:problem:" + strings.ReplaceAll(info.Name, " ", "-"), Title: info.Name, Status: info.HTTP,
+		Kind: info.Name, Hint: cofferdam.HintOf(err), RequestID: id, Detail: "something went wrong inside the server",
+	}
+	var e *cofferdam.Error
+	if errors.As(err, &e) {
+		p.Op, p.Subject, p.Reason, p.Detail = e.Op, e.Subject, e.Reason, e.Error()
+		if e.Reason == "" && kind == cofferdam.Internal {
+			p.Detail = e.Subject + ": something went wrong inside the server"
+		}
+	}
+	if s.o.Debug {
+		p.Cause = err.Error()
+		if e != nil && e.Err != nil {
+			p.Cause = e.Err.Error()
+		}
+	}
+	return p
+}
+
+func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
+	p := s.problemOf(r, err)
+	s.o.Log.InfoContext(r.Context(), "request refused", "request", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "kind", p.Kind, "op", p.Op, "error", err)
+	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the caller has gone if this fails
+}

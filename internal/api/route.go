@@ -1,0 +1,192 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"time"
+
+	"cofferdam"
+	"cofferdam/internal/service"
+)
+
+// Param is one query parameter.
+type Param struct{ Name, Type, Doc string } // Type: string, integer
+
+// Route is one path and method: what goes in, what comes out, which verb.
+type Route struct {
+	Method, Path, ID, Doc string
+	Query                 []Param
+	Body                  any    // zero value of the body's struct; nil for none
+	Reply                 any    // zero value of the answer; nil for none
+	List                  string // schema name if the answer is a list of Reply
+	Stream                bool   // one Reply a line
+	Raw                   string // content type of an answer that is no JSON object
+	Created               bool   // answers 201
+	call                  func(c *call) (any, error)
+}
+
+// call is one request on its way to a verb.
+type call struct {
+	ctx   context.Context
+	svc   *service.Service
+	name  string // {name} of the path
+	query url.Values
+	body  any // pointer to the type of Route.Body
+	key   string
+	s     *Server
+	w     http.ResponseWriter
+	sent  bool // a stream has begun: errors go into it
+}
+
+func (s *Server) handler(r Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), s: s, w: w}
+		defer s.survive(c, req)
+		reply, err := c.do(r, req)
+		switch {
+		case err != nil && c.sent:
+			c.breakOff(req, err)
+		case err != nil:
+			s.problem(w, req, err)
+		case !c.sent:
+			s.answer(w, req, r, reply)
+		}
+	})
+}
+
+// survive turns a panic of one request into its answer: the server goes on.
+func (s *Server) survive(c *call, req *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p) // net/http's own way to cut a connection
+	}
+	s.o.Log.ErrorContext(req.Context(), "request panicked", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	err := errors.New("panic")
+	if c.sent {
+		c.breakOff(req, err)
+		return
+	}
+	s.problem(c.w, req, err)
+}
+
+func (c *call) do(r Route, req *http.Request) (any, error) {
+	var err error
+	if c.query, err = query(req, r.Query); err != nil {
+		return nil, err
+	}
+	if len(c.name) > 300 {
+		return nil, invalid("name", "is longer than 300 bytes", "list what there is")
+	}
+	if r.Body != nil {
+		c.body = fresh(r.Body)
+		if err := decode(c.w, req, c.body); err != nil {
+			return nil, err
+		}
+	} else if req.ContentLength != 0 {
+		return nil, invalid("request body", "this path takes none", "send no body")
+	}
+	if c.key, err = idempotencyKey(req); err != nil {
+		return nil, err
+	}
+	return r.call(c)
+}
+
+func idempotencyKey(req *http.Request) (string, error) {
+	values := req.Header.Values("Idempotency-Key")
+	if len(values) == 0 {
+		return "", nil
+	}
+	if len(values) > 1 || values[0] == "" || len(values[0]) > 255 {
+		return "", invalid("Idempotency-Key", "is not one key of 1 to 255 bytes", "use a random identifier")
+	}
+	return values[0], nil
+}
+
+func (s *Server) answer(w http.ResponseWriter, req *http.Request, r Route, reply any) {
+	if reply == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	data, err := json.Marshal(reply)
+	if err != nil {
+		s.problem(w, req, fmt.Errorf("encoding answer: %w", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.Created {
+		w.WriteHeader(http.StatusCreated)
+	}
+	_, _ = w.Write(append(data, '\n')) // the caller has gone if this fails
+}
+
+// streamTimeout is how long a reader of a stream may leave one line unread.
+const streamTimeout = 30 * time.Second
+
+// begin starts an answer that is written bit by bit.
+func (c *call) begin(contentType string) {
+	c.sent = true
+	c.w.Header().Set("Content-Type", contentType)
+	c.w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(c.w).Flush() // recorders in tests may have none
+}
+
+// line writes one object of a stream and sends it off.
+func (c *call) line(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetWriteDeadline(time.Now().Add(streamTimeout)) // recorders in tests have none
+	if _, err := c.w.Write(append(data, '\n')); err != nil {
+		return err
+	}
+	return rc.Flush()
+}
+
+// breakOff ends a stream with its error as the last line; a raw stream is cut,
+// so that nobody takes a part for the whole.
+func (c *call) breakOff(req *http.Request, err error) {
+	if c.ctx.Err() != nil && c.w.Header().Get("Content-Type") != ndjson {
+		panic(http.ErrAbortHandler)
+	}
+	p := c.s.problemOf(req, err)
+	c.s.o.Log.InfoContext(req.Context(), "stream ended early", "request", p.RequestID, "path", req.URL.Path, "error", err)
+	if c.w.Header().Get("Content-Type") != ndjson {
+		panic(http.ErrAbortHandler)
+	}
+	_ = c.line(map[string]any{"problem": p}) // the caller may have gone
+}
+
+const ndjson = "application/x-ndjson"
+
+// list is how every list travels.
+type list[T any] struct {
+	Schema string `json:"schema"`
+	Items  []T    `json:"items"`
+}
+
+func listOf[T any](schema string, items []T, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	if items == nil {
+		items = []T{}
+	}
+	return list[T]{Schema: schema, Items: items}, nil
+}
+
+func stateNames() []cofferdam.TaskState {
+	return []cofferdam.TaskState{
+		cofferdam.Queued, cofferdam.Preparing, cofferdam.Running, cofferdam.Verifying, cofferdam.Waiting, cofferdam.InReview,
+		cofferdam.Done, cofferdam.NothingToDo, cofferdam.Blocked, cofferdam.Failed, cofferdam.TimedOut, cofferdam.Cancelled,
+	}
+}
