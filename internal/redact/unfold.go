@@ -1,7 +1,6 @@
 package redact
 
 import (
-	"bytes"
 	"sort"
 	"unicode/utf8"
 )
@@ -62,20 +61,17 @@ func unfold(p []byte, decode, whole bool) view {
 
 // next returns how many ordinary bytes p starts with.
 func next(p []byte, decode bool) int {
-	n := len(p)
-	for _, c := range []byte{'\n', '\r', 0x1b} {
-		if i := bytes.IndexByte(p[:n], c); i >= 0 {
-			n = i
-		}
-	}
-	if decode {
-		for _, c := range []byte{'%', '\\'} {
-			if i := bytes.IndexByte(p[:n], c); i >= 0 {
-				n = i
+	for i, c := range p {
+		switch c {
+		case '\n', '\r', 0x1b:
+			return i
+		case '%', '\\':
+			if decode {
+				return i
 			}
 		}
 	}
-	return n
+	return len(p)
 }
 
 // token reads the token that p starts with: what it stands for, appended to
@@ -118,15 +114,13 @@ func percent(p, buf []byte) (out []byte, width int, open bool) {
 	for n := 0; n < maxPercent && i+1 < len(p) && p[i] == '2' && p[i+1] == '5'; n++ {
 		i += 2
 	}
-	open = len(p) < i+2 && len(p) <= 1+2*maxPercent+1
 	if i+1 < len(p) {
 		if hi, lo := digit(p[i]), digit(p[i+1]); hi >= 0 && lo >= 0 {
 			return letter(buf, rune(hi<<4|lo), true), i + 2, false
 		}
-		open = false
-	} else if i < len(p) && digit(p[i]) < 0 {
-		open = false
+		return append(buf, '%'), i, false
 	}
+	open = i == len(p) || digit(p[i]) >= 0
 	return append(buf, '%'), i, open
 }
 

@@ -1,0 +1,104 @@
+package trace
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+)
+
+// file is the part of *os.File that a log appends through; tests put faults
+// behind it.
+type file interface {
+	Write(p []byte) (int, error)
+	Truncate(size int64) error
+	Sync() error
+	Close() error
+}
+
+// dataFile is an *os.File whose Sync leaves out metadata that no reader needs.
+type dataFile struct{ *os.File }
+
+// Sync makes all that was written durable, the file's size included.
+func (f dataFile) Sync() error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			if serr = unix.Fdatasync(int(fd)); !errors.Is(serr, unix.EINTR) {
+				return
+			}
+		}
+	})
+	return errors.Join(err, serr)
+}
+
+// openLog opens path for appending and locks it for this process; fresh says
+// that it was made just now.
+func openLog(path string) (f *os.File, fresh bool, err error) {
+	f, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, false, unavailable("open trace "+filepath.Base(path), err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, false, &cofferdam.Error{
+			Op: "trace.Open", Kind: cofferdam.Conflict, Subject: "open trace " + filepath.Base(path),
+			Reason: "another process has it open", Hint: "stop the other server on this state folder", Err: err,
+		}
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, false, unavailable("open trace "+filepath.Base(path), err)
+	}
+	return f, info.Size() == 0, nil
+}
+
+// writeFile puts data at path so that after a crash there is the old file or
+// the whole new one: write and sync another name, rename, sync the folder.
+func writeFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	_, werr := f.Write(data)
+	err = errors.Join(werr, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// unavailable says for people why the record cannot be kept.
+func unavailable(subject string, err error) *cofferdam.Error {
+	e := &cofferdam.Error{Op: "trace.Record", Kind: cofferdam.Unavailable, Subject: subject, Err: err}
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
+		e.Kind = cofferdam.Exhausted
+		e.Reason, e.Hint = "the disk that holds the trace is full", "free space there; recording goes on by itself"
+	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		e.Reason, e.Hint = "the folder that holds the trace cannot be written", "mount it writable, or give it to the server's user"
+	default:
+		e.Reason, e.Hint = "the disk that holds the trace gave an error: "+err.Error(), "look into the kernel's log, and at the disk"
+	}
+	return e
+}
