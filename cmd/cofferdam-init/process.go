@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/guest"
+)
+
+// Bounds of a kill.
+const (
+	killTime  = 10 * time.Second     // for all of it
+	killTries = 8                    // plain rounds before everything is frozen
+	killPause = 2 * time.Millisecond // a killed process needs a moment to be gone
+)
+
+// reap takes every process that ended, ours and orphans.
+func (b *box) reap() {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	for {
+		for b.reapOne() {
+		}
+		<-ended
+	}
+}
+
+func (b *box) reapOne() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ws syscall.WaitStatus
+	pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+	if err == syscall.EINTR {
+		return true
+	}
+	if err != nil || pid <= 0 {
+		return false
+	}
+	if c := b.byPID[pid]; c != nil {
+		delete(b.byPID, pid)
+		go c.exited(ws)
+	}
+	return true
+}
+
+// kill ends command number with everything it started and tells the host.
+func (b *box) kill(number uint32, c *command) {
+	if c != nil {
+		<-c.started
+	}
+	left := b.sweep(func(mark uint32) bool { return mark == guest.MarkBase+number })
+	b.sendJSON(guest.KindKilled, number, guest.Killed{Left: left})
+}
+
+// end ends all commands: the host is gone. The kernel does the same when pid 1
+// exits; outside a pid namespace nobody else would.
+func (b *box) end() {
+	b.sweep(func(uint32) bool { return true })
+}
+
+// process is what /proc says of one process.
+type process struct {
+	pid  int
+	uid  int
+	mark uint32 // group that marks its command; 0: none
+	dead bool
+	stop bool
+}
+
+// sweep kills every process whose mark is meant and returns how many are left.
+//
+// A mark is a supplementary group: it is inherited, and taking it off needs a
+// capability no command has. One way around it is known, in a user namespace of
+// one's own: then a process has no mark at all. So where we are pid 1, and every
+// process of the namespace is a command's, an unmarked process of an ordinary
+// user dies with whatever is killed. A process that forks faster than we look is
+// met by freezing everything first.
+func (b *box) sweep(meant func(mark uint32) bool) int {
+	all := os.Getpid() == 1
+	match := func(p process) bool {
+		return !p.dead && ((p.mark != 0 && meant(p.mark)) || (all && p.mark == 0 && p.uid != 0))
+	}
+	deadline := time.Now().Add(killTime)
+	for try := 0; ; try++ {
+		found := scan(match)
+		if len(found) == 0 {
+			// What forked while we looked was not yet there when we began.
+			if found = scan(match); len(found) == 0 {
+				return 0
+			}
+		}
+		for _, p := range found {
+			unix.Kill(p.pid, unix.SIGKILL)
+		}
+		if all && try >= killTries {
+			freeze(match)
+		}
+		if time.Now().After(deadline) {
+			return len(found)
+		}
+		time.Sleep(killPause)
+	}
+}
+
+// freeze stops every process but pid 1, kills those that match while nothing can
+// fork, and lets the others go on that were not stopped before.
+// Preconditions: this is pid 1 of a pid namespace.
+func freeze(match func(process) bool) {
+	before := map[int]bool{}
+	for _, p := range scan(func(p process) bool { return p.stop }) {
+		before[p.pid] = true
+	}
+	unix.Kill(-1, unix.SIGSTOP)
+	var others []process
+	for _, p := range scan(func(process) bool { return true }) {
+		switch {
+		case match(p):
+			unix.Kill(p.pid, unix.SIGKILL)
+		case !before[p.pid]:
+			others = append(others, p)
+		}
+	}
+	for _, p := range others {
+		unix.Kill(p.pid, unix.SIGCONT)
+	}
+}
+
+// scan returns the processes that match, but never this one.
+func scan(match func(process) bool) []process {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	var found []process
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		status, err := os.ReadFile("/proc/" + name + "/status")
+		if err != nil {
+			continue
+		}
+		if p := parseStatus(pid, status); match(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// parseStatus reads /proc/PID/status. The last line of a name counts: a process
+// chooses the text of the first one, and a kernel may not escape line breaks.
+func parseStatus(pid int, status []byte) process {
+	p := process{pid: pid}
+	state := field(status, "State")
+	threads, _ := strconv.Atoi(string(field(status, "Threads")))
+	// A process whose first thread ended is shown as a zombie while others run.
+	p.dead = len(state) > 0 && (state[0] == 'X' || (state[0] == 'Z' && threads <= 1))
+	p.stop = len(state) > 0 && state[0] == 'T'
+	if uids := bytes.Fields(field(status, "Uid")); len(uids) > 0 {
+		p.uid, _ = strconv.Atoi(string(uids[0]))
+	}
+	for _, g := range bytes.Fields(field(status, "Groups")) {
+		if n, err := strconv.ParseUint(string(g), 10, 32); err == nil && n > guest.MarkBase && n <= guest.MarkBase+1<<24 {
+			p.mark = uint32(n)
+		}
+	}
+	return p
+}
+
+func field(status []byte, name string) []byte {
+	i := bytes.LastIndex(status, []byte("\n"+name+":"))
+	if i < 0 {
+		return nil
+	}
+	line := status[i+len(name)+2:]
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end]
+	}
+	return bytes.TrimSpace(line)
+}
