@@ -1,0 +1,280 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/policy"
+)
+
+// Bounds of the way to the far side of an HTTP request.
+const (
+	answerTimeout     = 15 * time.Minute // until a response begins; some servers work before they answer
+	continueTimeout   = time.Second      // for "100 Continue"; then the body is sent anyway
+	maxResponseHeader = 1 << 20
+)
+
+// serveHTTP serves the requests of one connection, each judged by itself.
+func (g *Gateway) serveHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) {
+	h := &forwarder{gateway: g, caller: c, to: to}
+	transport := &http.Transport{
+		// One connection of the box has one of its own outside: nothing that a
+		// server remembers about a connection reaches another box or name.
+		MaxIdleConnsPerHost:    1,
+		MaxConnsPerHost:        1,
+		DialContext:            h.dial,
+		DisableCompression:     true,
+		ResponseHeaderTimeout:  answerTimeout,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+	}
+	defer transport.CloseIdleConnections()
+	h.proxy = &httputil.ReverseProxy{
+		Rewrite:       h.rewrite,
+		Transport:     transport,
+		FlushInterval: -1, // at once: streams are answers too
+		BufferPool:    buffers{},
+		ErrorHandler:  h.failed,
+		ErrorLog:      log.New(io.Discard, "", 0), // the record tells of it
+		ModifyResponse: func(r *http.Response) error {
+			exchangeOf(r.Request.Context()).code.Store(int64(r.StatusCode))
+			return nil
+		},
+	}
+	gateway.ServeHTTP(c, p, h)
+}
+
+// forwarder judges and forwards the requests of one connection.
+type forwarder struct {
+	gateway *Gateway
+	caller  *gateway.Caller
+	to      gateway.Target
+	proxy   *httputil.ReverseProxy
+
+	mu   sync.Mutex
+	addr netip.AddrPort // of the connection dialled last; guarded by mu
+}
+
+// exchange is what one request comes to.
+type exchange struct {
+	code     atomic.Int64
+	err      error // written by failed, which runs inside ServeHTTP
+	sent     *counter
+	received *countingWriter
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{}).(*exchange) }
+
+// ServeHTTP judges one request and forwards it.
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	req := gateway.Request{
+		Source: source, Kind: cofferdam.EventRequest,
+		Resource: r.Method + " " + resource(f.to) + shownPath(r),
+		Query: policy.Query{
+			Action: policy.HTTP, Host: f.to.Host, Port: f.to.Port, Method: r.Method, Path: r.URL.EscapedPath(),
+		},
+	}
+	if m := checkRequest(r, f.to); m != nil {
+		err := gateway.Reject(r.Context(), f.caller, req, m.rule, m.reason, m.hint)
+		w.Header().Set("Connection", "close") // what follows on it has lost its meaning
+		gateway.AnswerRefusal(w, r, err)
+		return
+	}
+	req.Fields = map[string]string{}
+	if upgrade := keepUpgrade(r); upgrade != "" {
+		req.Fields["upgrade"], req.Fields["content"] = upgrade, "unseen"
+	}
+	if r.URL.RawQuery != "" {
+		req.Fields["query"] = cut(r.URL.RawQuery)
+	}
+	answered := false
+	err := gateway.Handle(r.Context(), f.caller, req, func(ctx context.Context) (gateway.Outcome, error) {
+		answered = true
+		return f.forward(ctx, w, r)
+	})
+	switch {
+	case err != nil && !answered:
+		gateway.AnswerRefusal(w, r, err)
+	case errors.Is(err, http.ErrAbortHandler):
+		panic(http.ErrAbortHandler) // net/http ends the connection, so that the box sees the answer break off
+	}
+}
+
+// forward sends the request on and its answer back.
+func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.Request) (o gateway.Outcome, err error) {
+	x := &exchange{sent: &counter{ReadCloser: r.Body}, received: &countingWriter{ResponseWriter: w}}
+	r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
+	if r.Body != http.NoBody {
+		r.Body = x.sent
+	}
+	defer func() {
+		o.Fields = x.fields(f)
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler: // so ReverseProxy says that an answer broke off
+			o.Status, err = gateway.Cut, http.ErrAbortHandler
+		default:
+			panic(p)
+		}
+	}()
+	f.proxy.ServeHTTP(x.received, r)
+	return gateway.Outcome{}, x.err
+}
+
+func (x *exchange) fields(f *forwarder) map[string]string {
+	m := map[string]string{
+		"sent": strconv.FormatInt(x.sent.n.Load(), 10), "received": strconv.FormatInt(x.received.n.Load(), 10),
+	}
+	if code := x.code.Load(); code != 0 {
+		m["status"] = strconv.FormatInt(code, 10)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.addr.IsValid() {
+		m["address"] = f.addr.String()
+	}
+	return m
+}
+
+// rewrite aims the request at the target, with the same bytes for path and
+// query that were judged.
+func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL.Scheme = "http"
+	p.Out.URL.Host = resource(f.to)
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	p.Out.Host = p.In.Host
+	if _, has := p.In.Header["User-Agent"]; !has {
+		p.Out.Header["User-Agent"] = nil // none was sent, so none is added
+	}
+}
+
+// dial ignores the address: the only place this connection leads to is the
+// target that was judged.
+func (f *forwarder) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	conn, addr, err := f.gateway.dial(ctx, f.caller, f.to)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.addr = addr
+	return conn, nil
+}
+
+// failed tells the box that the far side did not answer.
+func (f *forwarder) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var known *cofferdam.Error
+	if !errors.As(err, &known) {
+		err = &cofferdam.Error{
+			Op: "egress.Forward", Kind: cofferdam.Unavailable, Subject: resource(f.to),
+			Reason: fmt.Sprintf("%s broke the connection off", f.to.Host), Hint: "try again", Err: err,
+		}
+	}
+	exchangeOf(r.Context()).err = err
+	gateway.AnswerRefusal(w, r, err)
+}
+
+// mismatch says why a request's bytes contradict its connection.
+type mismatch struct{ rule, reason, hint string }
+
+// checkRequest compares the authority of a request with the name asked for.
+func checkRequest(r *http.Request, to gateway.Target) *mismatch {
+	if r.Method == http.MethodConnect || r.URL.IsAbs() || !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" {
+		return &mismatch{
+			RuleProxy, "this is no proxy; the request names its target in the request line",
+			"connect to the host itself, without a proxy setting",
+		}
+	}
+	host, port := splitAuthority(r.Host)
+	if host != to.Host || port != "" && port != strconv.Itoa(int(to.Port)) {
+		return &mismatch{
+			RuleHost, fmt.Sprintf("the request's Host is %q, but %s was asked for", cut(r.Host), resource(to)),
+			"send the request to the host by its own name",
+		}
+	}
+	return nil
+}
+
+func splitAuthority(authority string) (cofferdam.Host, string) {
+	host, port, _ := strings.Cut(authority, ":")
+	return cofferdam.ParseHost(host), port
+}
+
+// keepUpgrade leaves an upgrade to WebSocket in place and takes away every
+// other: HTTP/2 would carry requests that nobody judges.
+func keepUpgrade(r *http.Request) string {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return "websocket"
+	}
+	r.Header.Del("Upgrade")
+	r.Header.Del("HTTP2-Settings")
+	return ""
+}
+
+// shownPath is the path for the record, cut to a length that a line can have.
+func shownPath(r *http.Request) string { return cut(r.URL.EscapedPath()) }
+
+// maxShown bounds text from a box in the record and in reasons.
+const maxShown = 512
+
+func cut(s string) string {
+	if len(s) > maxShown {
+		return s[:maxShown] + "…"
+	}
+	return s
+}
+
+// counter counts what is read through it.
+type counter struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+// Read reads and counts.
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// countingWriter counts what a response writes. Flush and Hijack go through
+// Unwrap.
+type countingWriter struct {
+	http.ResponseWriter
+	n atomic.Int64
+}
+
+// Write writes and counts.
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (c *countingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// buffers gives ReverseProxy buffers of the size that netstack likes.
+type buffers struct{}
+
+// Get returns a fresh buffer.
+func (buffers) Get() []byte { return make([]byte, bufferSize) }
+
+// Put leaves the buffer to the garbage collector.
+func (buffers) Put([]byte) {}
