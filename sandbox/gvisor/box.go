@@ -1,0 +1,153 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/netns"
+
+	"gvisor.dev/gvisor/runsc/container"
+)
+
+// box is one box. Its fields are set while it is built, before others see it.
+type box struct {
+	d         *Driver
+	spec      sandbox.Spec // complete: every limit is set
+	created   time.Time
+	dir       string
+	net       *netns.Namespace
+	container *container.Container
+	host      *guest.Host
+	console   *console
+	meter     *meter
+
+	mu   sync.Mutex
+	gone bool // guarded by mu; everything it had is removed
+}
+
+var _ sandbox.Box = (*box)(nil)
+
+func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
+
+// ID returns the box's name.
+func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
+
+// Status says what the box really is.
+func (b *box) Status(context.Context) (sandbox.Status, error) {
+	s := sandbox.Status{
+		ID: b.spec.ID, State: sandbox.Ready, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.d.flags,
+		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created,
+	}
+	select {
+	case <-b.host.Done():
+		s.State, s.Reason = sandbox.Stopped, b.whyEnded()
+	default:
+	}
+	return s, nil
+}
+
+// whyEnded says why a box that nobody destroyed is not there any more.
+func (b *box) whyEnded() string {
+	b.mu.Lock()
+	gone := b.gone
+	b.mu.Unlock()
+	switch {
+	case gone:
+		return "it was destroyed"
+	case b.d.cgroups.events(string(b.spec.ID)).oomKills > 0:
+		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
+	case b.console.err() != nil:
+		return b.console.err().Error()
+	}
+	return "its pid 1 ended"
+}
+
+// Start starts a command and returns without waiting for its end.
+func (b *box) Start(ctx context.Context, c sandbox.Command) error { return b.host.Start(ctx, c) }
+
+// Attach sends a command's output to sink and returns its result.
+func (b *box) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
+	return b.host.Attach(ctx, id, from, sink)
+}
+
+// Write sends p to a command's standard input.
+func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
+	return b.host.Write(ctx, id, p, eof)
+}
+
+// Kill ends a command with everything it started.
+func (b *box) Kill(ctx context.Context, id cofferdam.ExecID) error { return b.host.Kill(ctx, id) }
+
+// Wire lends a fresh queue of the box's network device.
+func (b *box) Wire(ctx context.Context) (*os.File, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q, err := b.net.Queue()
+	if err != nil {
+		return nil, &cofferdam.Error{Op: "gvisor.Wire", Kind: cofferdam.Unavailable, Subject: "wire of box " + string(b.spec.ID),
+			Reason: err.Error(), Hint: "the box is gone; start a new one", Err: err}
+	}
+	return q, nil
+}
+
+// Destroy ends the box and removes all it had. What ctx says does not stop it
+// halfway.
+func (b *box) Destroy(context.Context) error {
+	if err := b.tearDown("the box was destroyed"); err != nil {
+		return &cofferdam.Error{Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
+			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err}
+	}
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	if b.d.boxes[b.spec.ID] == b {
+		delete(b.d.boxes, b.spec.ID)
+	}
+	return nil
+}
+
+// tearDown removes whatever build made, in the reverse order, and goes on
+// when a part fails. It may be called again after an error.
+func (b *box) tearDown(reason string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	id := string(b.spec.ID)
+	var errs []error
+	if b.host != nil {
+		errs = append(errs, b.host.Close(reason))
+	}
+	if b.container != nil {
+		if err := b.container.Destroy(); err != nil {
+			errs = append(errs, fmt.Errorf("ending sandbox: %w", err))
+		}
+	}
+	errs = append(errs, b.d.cgroups.end(id))
+	for _, name := range []string{"work", "env"} {
+		errs = append(errs, unmount(b.path(name)))
+	}
+	if b.net != nil {
+		errs = append(errs, b.net.Close())
+	}
+	state, err := filepath.Glob(filepath.Join(b.d.o.Root, "runsc", "*"+id+"*"))
+	errs = append(errs, err)
+	for _, path := range append(state, b.d.journalDir(b.spec.ID)) {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	if mounts, err := mountsUnder(b.dir); err != nil || len(mounts) > 0 {
+		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
+	}
+	errs = append(errs, os.RemoveAll(b.dir))
+	b.gone = errors.Join(errs...) == nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,127 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// initCapabilities is all that pid 1 has, and no command of a box has any: to
+// give commands their user and group, and to end them.
+var initCapabilities = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+
+// bundle is all that the OCI description of a box is made from.
+type bundle struct {
+	id       cofferdam.BoxID
+	dir      string // of the box
+	hostname string
+	netns    string
+	limits   cofferdam.Limits
+	binds    []bind
+	env      bool // there is an image for /env
+	writable bool // … and it may be written
+	cgroups  cgroups
+}
+
+// write puts config.json into the box's folder.
+func (b bundle) write() error {
+	data, err := json.Marshal(b.spec())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.dir, "config.json"), data, 0o600)
+}
+
+func (b bundle) spec() *specs.Spec {
+	caps := initCapabilities
+	nproc, nofile := uint64(b.limits.PIDs), uint64(max(b.limits.OpenFiles, minInitFiles))
+	return &specs.Spec{
+		Version:  specs.Version,
+		Hostname: b.hostname,
+		Root:     &specs.Root{Path: filepath.Join(b.dir, "root"), Readonly: true},
+		Process: &specs.Process{
+			User:            specs.User{UID: 0, GID: 0},
+			Args:            []string{"/" + programDir + "/init"},
+			Env:             []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
+			Cwd:             "/",
+			NoNewPrivileges: true,
+			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Hard: nofile, Soft: nofile},
+				{Type: "RLIMIT_NPROC", Hard: nproc, Soft: nproc},
+				{Type: "RLIMIT_CORE"},
+			},
+		},
+		Mounts: b.mounts(),
+		Linux: &specs.Linux{
+			CgroupsPath: b.cgroups.name(string(b.id)),
+			Resources:   b.resources(),
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace, Path: b.netns},
+			},
+		},
+	}
+}
+
+// minInitFiles is what pid 1 itself needs to serve many commands at once.
+const minInitFiles = 4096
+
+func (b bundle) mounts() []specs.Mount {
+	uid, gid := fmt.Sprintf("uid=%d", sandbox.UserID), fmt.Sprintf("gid=%d", sandbox.UserID)
+	m := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc"},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "nodev", "noexec"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts"},
+		memory("/dev/shm", shared(b.limits), "mode=1777"),
+		memory("/tmp", b.limits.Temp, "mode=1777"),
+		memory(sandbox.HomeDir, b.limits.Temp, "mode=0700", uid, gid),
+		memory("/run", runSize, "mode=0755", uid, gid),
+	}
+	for _, x := range b.binds {
+		m = append(m, bound(x.from, x.to, "ro"))
+	}
+	m = append(m, bound(filepath.Join(b.dir, "work"), sandbox.WorkDir, "rw"))
+	if b.env {
+		mode := "ro"
+		if b.writable {
+			mode = "rw"
+		}
+		m = append(m, bound(filepath.Join(b.dir, "env"), sandbox.EnvDir, mode))
+	}
+	return m
+}
+
+// runSize is for sockets and pid files.
+const runSize = 8 << 20
+
+func memory(to string, size int64, options ...string) specs.Mount {
+	options = append([]string{"nosuid", "nodev", fmt.Sprintf("size=%d", size)}, options...)
+	return specs.Mount{Destination: to, Type: "tmpfs", Source: "tmpfs", Options: options}
+}
+
+func bound(from, to, mode string) specs.Mount {
+	return specs.Mount{Destination: to, Type: "bind", Source: from, Options: []string{"bind", mode, "nosuid", "nodev"}}
+}
+
+func (b bundle) resources() *specs.LinuxResources {
+	const period = 100_000 // microseconds, the kernel's default
+	quota, span := int64(b.limits.CPU*period), uint64(period)
+	memory, pids := b.limits.Memory, hostPIDsBase+hostPIDsEach*b.limits.PIDs
+	r := &specs.LinuxResources{
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &span},
+		Memory: &specs.LinuxMemory{Limit: &memory},
+		Pids:   &specs.LinuxPids{Limit: pids},
+	}
+	if b.cgroups.swapAccounted() {
+		r.Memory.Swap = &memory // memory and swap together: no swap
+	}
+	return r
+}

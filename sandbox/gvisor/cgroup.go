@@ -1,0 +1,199 @@
+package gvisor
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroups is where the control groups of this driver's boxes are: one group
+// per box under a parent of our own. On version 1 (and the hybrid of both)
+// every controller is a tree of its own; on version 2 there is one tree.
+type cgroups struct {
+	v2     bool
+	trees  []string // mount points, all of them; one on version 2
+	parent string   // "/cofferdam-…", in every tree
+}
+
+// findCgroups looks at the host. An error says which controller is missing.
+func findCgroups(parent string) (cgroups, error) {
+	c := cgroups{parent: parent}
+	var st unix.Statfs_t
+	if err := unix.Statfs(cgroupRoot, &st); err != nil {
+		return c, fmt.Errorf("looking at %s: %w", cgroupRoot, err)
+	}
+	if st.Type == unix.CGROUP2_SUPER_MAGIC {
+		c.v2, c.trees = true, []string{cgroupRoot}
+		have, err := os.ReadFile(cgroupRoot + "/cgroup.controllers")
+		if err != nil {
+			return c, err
+		}
+		for _, want := range []string{"cpu", "memory", "pids"} {
+			if !strings.Contains(" "+strings.TrimSpace(string(have))+" ", " "+want+" ") {
+				return c, fmt.Errorf("controller %s is not there", want)
+			}
+		}
+		return c, unix.Access(cgroupRoot, unix.W_OK)
+	}
+	for _, want := range []string{"cpu", "memory", "pids"} {
+		tree := filepath.Join(cgroupRoot, want)
+		if err := unix.Statfs(tree, &st); err != nil || st.Type != unix.CGROUP_SUPER_MAGIC {
+			return c, fmt.Errorf("controller %s is not mounted at %s", want, tree)
+		}
+		if err := unix.Access(tree, unix.W_OK); err != nil {
+			return c, fmt.Errorf("controller %s: %w", want, err)
+		}
+	}
+	entries, err := os.ReadDir(cgroupRoot)
+	if err != nil {
+		return c, err
+	}
+	for _, e := range entries {
+		tree := filepath.Join(cgroupRoot, e.Name())
+		// cpu and cpuacct are often links to one tree; each name counts once.
+		if e.IsDir() && unix.Statfs(tree, &st) == nil && st.Type == unix.CGROUP_SUPER_MAGIC {
+			c.trees = append(c.trees, tree)
+		}
+	}
+	return c, nil
+}
+
+// prepare makes the parent groups.
+func (c cgroups) prepare() error {
+	for _, tree := range c.trees {
+		if err := os.Mkdir(tree+c.parent, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// name is the path of a box's group inside every tree.
+func (c cgroups) name(box string) string { return c.parent + "/" + box }
+
+// dir is the folder of a box's group for one controller.
+func (c cgroups) dir(controller, box string) string {
+	if c.v2 {
+		return cgroupRoot + c.name(box)
+	}
+	return filepath.Join(cgroupRoot, controller, c.name(box))
+}
+
+// swapAccounted says whether a limit of swap can be set.
+func (c cgroups) swapAccounted() bool {
+	if c.v2 {
+		return true
+	}
+	_, err := os.Stat(cgroupRoot + "/memory/memory.memsw.limit_in_bytes")
+	return err == nil
+}
+
+// events are the counters that tell a limit was hit.
+type events struct {
+	oomKills int64 // processes that ended for want of memory
+	pidsFull int64 // forks that the host refused
+}
+
+// events reads the counters of a box; what cannot be read counts as zero, as
+// when the box is gone.
+func (c cgroups) events(box string) events {
+	memory := "memory.oom_control"
+	if c.v2 {
+		memory = "memory.events"
+	}
+	return events{
+		oomKills: counter(filepath.Join(c.dir("memory", box), memory), "oom_kill"),
+		pidsFull: counter(filepath.Join(c.dir("pids", box), "pids.events"), "max"),
+	}
+}
+
+// counter reads one line of "name number" from a file.
+func counter(path, name string) int64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	s := bufio.NewScanner(bytes.NewReader(data))
+	for s.Scan() {
+		if key, value, ok := strings.Cut(s.Text(), " "); ok && key == name {
+			n, _ := strconv.ParseInt(value, 10, 64) // the kernel writes numbers
+			return n
+		}
+	}
+	return 0
+}
+
+// list names every box that has a group in some tree.
+func (c cgroups) list() []string {
+	seen := map[string]bool{}
+	var names []string
+	for _, tree := range c.trees {
+		entries, err := os.ReadDir(tree + c.parent)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if e.IsDir() && !seen[e.Name()] {
+				seen[e.Name()] = true
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names
+}
+
+// end kills whatever is left in a box's groups and removes them.
+func (c cgroups) end(box string) error {
+	const patience = 10 * time.Second
+	deadline := time.Now().Add(patience)
+	var left error
+	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 50*time.Millisecond) {
+		left = nil
+		for _, tree := range c.trees {
+			left = errors.Join(left, endGroup(tree+c.name(box)))
+		}
+		if left == nil {
+			return nil
+		}
+		time.Sleep(pause) // the kernel has no event for "group is empty" on version 1
+	}
+	return left
+}
+
+// endGroup kills the processes of one group and removes it.
+func endGroup(dir string) error {
+	procs, err := os.ReadFile(dir + "/cgroup.procs")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range strings.Fields(string(procs)) {
+		// Only what runs in a box is in its group, and we are not.
+		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may just have ended
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "removing", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// close removes the parent groups, if they are empty.
+func (c cgroups) close() {
+	for _, tree := range c.trees {
+		_ = unix.Rmdir(tree + c.parent)
+	}
+}

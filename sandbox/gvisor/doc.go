@@ -1,0 +1,27 @@
+// Package gvisor builds boxes from gVisor's runsc with the systrap platform:
+// the code in a box talks to a kernel of its own that runs in user space.
+//
+// It never decides what a box may reach or do: it builds the walls that a
+// sandbox.Spec asks for and starts pid 1, which starts everything else. Its
+// invariant: every wall is up before pid 1 runs, or Create refuses and names
+// the missing layer with its fix; and after Destroy nothing of a box is left,
+// neither process, mount, loop device, namespace, control group nor file.
+//
+// # What is in a box
+//
+//	/usr, /bin …   read-only, from the image
+//	/etc           a copy made for this box: named files of the image, our own
+//	               passwd, group, hosts, resolv.conf, hostname, nsswitch.conf
+//	/work          the workspace: a file system of its own with a real size
+//	/env           what the setup phase made: likewise
+//	/tmp, /home/agent, /dev/shm   private, in memory, sized
+//
+// # Files of the state folder
+//
+//	boxes/ID/      one box: bundle, root, work.img and mount points
+//	journal/ID/    output of its commands, on a tmpfs of our own
+//	runsc/         gVisor's own state
+//	program/       copies of pid 1 that boxes link to
+//
+// Environment images (sandbox.Spec.Env) lie where the caller says.
+package gvisor

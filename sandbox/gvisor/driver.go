@@ -1,0 +1,262 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/config"
+)
+
+// maxBoxes bounds one host. Each box holds about 16 MiB and six descriptors
+// before anything runs in it.
+const maxBoxes = 256
+
+// maxRoot is how long the path of the state folder may be: a unix socket in
+// it must fit into the 107 bytes that Linux allows.
+const maxRoot = 107 - len("/runsc/runsc-.sock") - boxIDLength
+
+const boxIDLength = 34
+
+// Options says where a Driver keeps its state and finds its programs.
+type Options struct {
+	Root  string // absolute folder of this driver alone; made if missing
+	Runsc string // absolute path of cofferdam-runsc
+	Init  string // absolute path of cofferdam-init
+	Log   *slog.Logger
+}
+
+// Driver makes boxes of the gvisor tier. One process uses one root; whoever
+// calls New sees to that.
+type Driver struct {
+	o       Options
+	conf    *config.Config
+	flags   []string
+	cgroups cgroups
+	checker checker
+
+	mu    sync.Mutex
+	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New opens the state folder and ends what an earlier process left in it: its
+// boxes cannot be taken over, for how their commands ended is lost.
+func New(o Options) (*Driver, error) {
+	const op = "gvisor.New"
+	for name, path := range map[string]string{"state folder": o.Root, "cofferdam-runsc": o.Runsc, "cofferdam-init": o.Init} {
+		if !filepath.IsAbs(path) {
+			return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: name, Reason: "not an absolute path"}
+		}
+	}
+	if len(o.Root) > maxRoot {
+		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "state folder " + o.Root,
+			Reason: "its path is too long for the sockets in it", Hint: fmt.Sprintf("choose a path of at most %d bytes", maxRoot)}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{o: o, flags: flags(filepath.Join(o.Root, "runsc")), boxes: map[cofferdam.BoxID]*box{}}
+	silenceLibrary()
+	var err error
+	if d.conf, err = configuration(d.flags); err != nil {
+		return nil, fmt.Errorf("configuring gvisor: %w", err)
+	}
+	if err := adopt(); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(o.Root))
+	// An error here is a finding of Check, and Create refuses.
+	d.cgroups, _ = findCgroups("/cofferdam-" + hex.EncodeToString(sum[:4]))
+	d.checker = checker{o: o, parent: d.cgroups.parent}
+	if err := d.prepare(); err != nil {
+		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
+			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write"}
+	}
+	return d, nil
+}
+
+// Folders of the state folder, as the package comment lists them.
+func (d *Driver) boxDir(id cofferdam.BoxID) string {
+	return filepath.Join(d.o.Root, "boxes", string(id))
+}
+func (d *Driver) journalDir(id cofferdam.BoxID) string {
+	return filepath.Join(d.o.Root, "journal", string(id))
+}
+
+// prepare clears what is left, then makes the folders.
+func (d *Driver) prepare() error {
+	if err := os.MkdirAll(d.o.Root, 0o700); err != nil {
+		return err
+	}
+	resolved, err := filepath.EvalSymlinks(d.o.Root)
+	if err != nil {
+		return err
+	}
+	if resolved != d.o.Root {
+		return fmt.Errorf("it is a link to %s: give that path", resolved)
+	}
+	if err := d.endLeftovers(); err != nil {
+		return fmt.Errorf("ending what an earlier keeper left: %w", err)
+	}
+	for _, name := range []string{"boxes", "journal", "runsc", "program"} {
+		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
+			return err
+		}
+	}
+	journal := filepath.Join(d.o.Root, "journal")
+	options := fmt.Sprintf("mode=0700,size=%d%%", journalPercent)
+	if err := unix.Mount("cofferdam", journal, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
+		return fmt.Errorf("mounting tmpfs at %s: %w", journal, err)
+	}
+	return nil
+}
+
+// journalPercent of the host's memory may be output that nobody took yet; one
+// box is bounded by guest.BoxCap.
+const journalPercent = 25
+
+// endLeftovers ends boxes of an earlier process: processes by the control
+// group that only they are in, then mounts, then files.
+func (d *Driver) endLeftovers() error {
+	var errs []error
+	for _, id := range d.cgroups.list() {
+		d.o.Log.Warn("ending box of an earlier keeper", "box", id)
+		errs = append(errs, d.cgroups.end(id))
+	}
+	mounts, err := mountsUnder(d.o.Root)
+	if err != nil {
+		return err
+	}
+	for _, dir := range mounts {
+		errs = append(errs, unmount(dir))
+	}
+	for _, name := range []string{"boxes", "journal", "runsc", "program"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// mountsUnder lists the mounts below folder, the deepest and latest first.
+func mountsUnder(folder string) ([]string, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, line := range strings.Split(string(data), "\n") {
+		f := strings.Fields(line)
+		if len(f) > 4 {
+			if dir := unescape(f[4]); dir != folder && within(folder, dir) {
+				found = append([]string{dir}, found...)
+			}
+		}
+	}
+	return found, nil
+}
+
+// unescape undoes the kernel's way of writing odd characters in mountinfo.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// Check examines the host.
+func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
+	return d.checker.all(ctx), ctx.Err()
+}
+
+// Open finds a box that this process made.
+func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, &cofferdam.Error{Op: "gvisor.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
+		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one"}
+}
+
+// List returns every box there is.
+func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
+	d.mu.Lock()
+	boxes := make([]*box, 0, len(d.boxes))
+	for _, b := range d.boxes {
+		if b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	d.mu.Unlock()
+	list := make([]sandbox.Status, 0, len(boxes))
+	for _, b := range boxes {
+		s, err := b.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// Close destroys every box and gives the state folder up.
+func (d *Driver) Close(ctx context.Context) error {
+	d.mu.Lock()
+	boxes := make([]*box, 0, len(d.boxes))
+	for _, b := range d.boxes {
+		if b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	d.mu.Unlock()
+	var errs []error
+	for _, b := range boxes {
+		errs = append(errs, b.Destroy(ctx))
+	}
+	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")))
+	d.cgroups.close()
+	return errors.Join(errs...)
+}
+
+var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
+
+// reserve takes an id for a box that is about to be made.
+func (d *Driver) reserve(id cofferdam.BoxID) error {
+	if !boxIDs.MatchString(string(id)) {
+		return invalid(fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.boxes[id]; taken {
+		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
+			Hint: "open it, or choose another id"}
+	}
+	if len(d.boxes) >= maxBoxes {
+		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "box " + string(id),
+			Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end"}
+	}
+	d.boxes[id] = nil
+	return nil
+}
+
+// settle ends a reservation: b takes the place, or nobody does.
+func (d *Driver) settle(id cofferdam.BoxID, b *box) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b == nil {
+		delete(d.boxes, id)
+		return
+	}
+	d.boxes[id] = b
+}

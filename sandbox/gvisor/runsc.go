@@ -1,0 +1,171 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
+	_ "gvisor.dev/gvisor/pkg/sentry/platform/systrap" // the one platform we use
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+)
+
+// process guards what belongs to this process as a whole. Making a container
+// moves every thread of it into the box's control group for a moment, reads
+// os.Stdin, os.Stdout and os.Stderr, and runs specutils.ExePath; whoever else
+// starts a program must not do so meanwhile, or it would be in that group too.
+var process sync.RWMutex
+
+// start starts cmd outside every box's control group.
+func start(cmd *exec.Cmd) error {
+	process.RLock()
+	defer process.RUnlock()
+	return cmd.Start()
+}
+
+// flags are those of the sandbox program: no overlay, since the root is
+// read-only, and files that nobody else changes, so that they may be cached.
+func flags(state string) []string {
+	return []string{
+		"--root=" + state, "--platform=systrap", "--network=sandbox", "--overlay2=none",
+		"--file-access=exclusive", "--file-access-mounts=exclusive", "--host-settings=ignore",
+		"--cpu-num-from-quota=true",
+	}
+}
+
+// configuration reads flags the way runsc does.
+func configuration(args []string) (*config.Config, error) {
+	set := flag.NewFlagSet("runsc", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	config.RegisterFlags(set)
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	return config.NewFromFlags(set)
+}
+
+// silenceLibrary keeps gVisor's packages from writing to our standard error.
+func silenceLibrary() {
+	log.SetTarget(&log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+}
+
+// guestFiles are the ends of the pipes that pid 1 gets.
+type guestFiles struct {
+	control, report *os.File // its descriptors 3 and 4
+	console         *os.File // its standard output and error
+}
+
+// createContainer makes the sandbox with the bundle in dir and starts pid 1.
+func createContainer(conf *config.Config, runsc, id, dir string, files guestFiles) (*container.Container, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	own := *conf // the package writes to it
+	spec, err := specutils.ReadSpec(dir, &own)
+	if err != nil {
+		return nil, err
+	}
+	args := container.Args{
+		ID: id, Spec: spec, BundleDir: dir,
+		PassFiles: map[int]*os.File{3: files.control, 4: files.report},
+	}
+	c, err := newContainer(&own, runsc, args, null, files.console)
+	if err != nil {
+		return nil, fmt.Errorf("making sandbox: %w", err)
+	}
+	if err := c.Start(&own); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting sandbox: %w", err), c.Destroy())
+	}
+	return c, nil
+}
+
+// newContainer does the part that uses what belongs to the whole process.
+func newContainer(conf *config.Config, runsc string, args container.Args, in, out *os.File) (*container.Container, error) {
+	process.Lock()
+	defer process.Unlock()
+	formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
+	os.Stdin, os.Stdout, os.Stderr = in, out, out
+	defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
+	specutils.ExePath = runsc
+	return container.New(conf, args)
+}
+
+// adopt makes this process the one that orphans of its boxes go to, so that
+// they can be waited for.
+func adopt() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming subreaper: %w", err)
+	}
+	return nil
+}
+
+// consoleSize is how much of what pid 1 prints is kept: enough for the first
+// lines of a crash.
+const consoleSize = 4 << 10
+
+// console keeps the first bytes that pid 1 prints. It only prints when
+// something is very wrong.
+type console struct {
+	mu   sync.Mutex
+	text []byte // guarded by mu
+}
+
+// read drains r until its other end is closed.
+func (c *console) read(r *os.File) {
+	defer r.Close()
+	buf := make([]byte, consoleSize)
+	for {
+		n, err := r.Read(buf)
+		c.mu.Lock()
+		c.text = append(c.text, buf[:min(n, consoleSize-len(c.text))]...)
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.text)
+}
+
+// pipes makes the pipes between host and pid 1.
+func pipes(ctx context.Context) (host, guest [3]*os.File, err error) {
+	if err := ctx.Err(); err != nil {
+		return host, guest, err
+	}
+	for i := range host {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(host[:])
+			closeAll(guest[:])
+			return host, guest, err
+		}
+		if i == 0 { // the first one leads into the box
+			host[i], guest[i] = w, r
+		} else {
+			host[i], guest[i] = r, w
+		}
+	}
+	return host, guest, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close() // nothing was written through it
+		}
+	}
+}
