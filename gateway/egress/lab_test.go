@@ -1,0 +1,239 @@
+package egress_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/gateway/egress"
+	"cofferdam/gateway/gatewaytest"
+	"cofferdam/gateway/wire"
+	"cofferdam/policy"
+)
+
+// lab is a box's network, our gateway and the world outside: servers on one
+// loopback address that answer for every name in hosts.
+type lab struct {
+	t      testing.TB
+	box    *gatewaytest.Box
+	caller *gateway.Caller
+	record *gatewaytest.Recorder
+	end    context.CancelFunc // of the session
+	addr   netip.Addr
+	dialer *gateway.Dialer
+	wire   *wire.Wire
+	bundle string // file with our CA and the lab's
+	root   *x509.Certificate
+
+	mu      sync.Mutex
+	hosts   map[string][]netip.Addr // guarded by mu
+	lookups []string                // names asked of the outside resolver; guarded by mu
+	seen    []string                // requests that reached the outside; guarded by mu
+}
+
+// newLab starts a lab in which good.test, below.good.test and other.test
+// exist outside, and the box may reach what allow lists.
+func newLab(t testing.TB, allow ...string) *lab {
+	t.Helper()
+	l := &lab{t: t, box: gatewaytest.NewBox(t), hosts: map[string][]netip.Addr{}}
+	l.caller, l.record, l.end = gatewaytest.NewCaller(t, policy.Grant{Allow: gatewaytest.Allow(t, allow...)})
+	l.addr = netip.AddrFrom4([4]byte{127, byte(64 + mathrand.IntN(128)), byte(mathrand.IntN(256)), byte(1 + mathrand.IntN(250))})
+	for _, h := range []string{"good.test", "below.good.test", "other.test", "evil.test"} {
+		l.hosts[h] = []netip.Addr{l.addr}
+	}
+	l.dialer = &gateway.Dialer{Allow: []netip.Prefix{netip.PrefixFrom(l.addr, 32)}, Resolver: l}
+	ca, err := egress.OpenCA(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.serve(ca.PEM())
+	g := egress.New(egress.Options{Dialer: l.dialer, CA: ca})
+	l.wire, err = wire.Attach(l.box.Queue(), l.caller, wire.Routes{Others: g, Refused: g.Refusal()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.wire.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range []string{"CURL_CA_BUNDLE", "SSL_CERT_FILE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT"} {
+		l.box.Env = append(l.box.Env, name+"="+l.bundle)
+	}
+	return l
+}
+
+// LookupNetIP is the resolver outside.
+func (l *lab) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lookups = append(l.lookups, host)
+	addrs, ok := l.hosts[host]
+	if !ok {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return addrs, nil
+}
+
+// set makes name lead to addrs.
+func (l *lab) set(name string, addrs ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hosts[name] = nil
+	for _, a := range addrs {
+		l.hosts[name] = append(l.hosts[name], netip.MustParseAddr(a))
+	}
+}
+
+// reached returns the requests that reached the outside so far.
+func (l *lab) reached() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.seen...)
+}
+
+func (l *lab) asked() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.lookups...)
+}
+
+// ServeHTTP is every server outside.
+func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	l.mu.Lock()
+	l.seen = append(l.seen, fmt.Sprintf("%s %s%s %s", r.Method, r.Host, r.RequestURI, body))
+	l.mu.Unlock()
+	if err != nil {
+		return
+	}
+	switch {
+	case r.URL.Path == "/echo":
+		w.Write(body)
+	case r.URL.Path == "/break":
+		w.Header().Set("Content-Length", "1000")
+		io.WriteString(w, "only this")
+		panic(http.ErrAbortHandler)
+	case strings.HasPrefix(r.URL.Path, "/bytes/"):
+		n := 0
+		fmt.Sscanf(r.URL.Path, "/bytes/%d", &n)
+		io.Copy(w, io.LimitReader(zeros{}, int64(n)))
+	default:
+		fmt.Fprintf(w, "hello from %s\n", r.Host)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// serve starts the servers on ports 80, 443 and 8080.
+func (l *lab) serve(ours []byte) {
+	cert := l.certificate()
+	l.bundle = filepath.Join(l.t.TempDir(), "ca.pem")
+	roots := append(bytes.Clone(ours), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.root.Raw})...)
+	if err := os.WriteFile(l.bundle, roots, 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+	for _, port := range []uint16{80, 443, 8080} {
+		ln, err := net.Listen("tcp", netip.AddrPortFrom(l.addr, port).String())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if port == 443 {
+			ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}})
+		}
+		srv := &http.Server{Handler: l, ErrorLog: log.New(io.Discard, "", 0)}
+		go srv.Serve(ln)
+		l.t.Cleanup(func() { srv.Close() })
+	}
+}
+
+func (l *lab) certificate() tls.Certificate {
+	l.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		DNSNames: []string{"good.test", "below.good.test", "other.test"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if l.root, err = x509.ParseCertificate(der); err != nil {
+		l.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// refusals returns "rule resource" of every refusal on record.
+func (l *lab) refusals() []string {
+	var out []string
+	for _, e := range l.record.Events() {
+		if e.Verdict == cofferdam.Refused {
+			out = append(out, e.Rule+" "+e.Resource)
+		}
+	}
+	return out
+}
+
+// settled waits until every allowed decision has its outcome on record, so
+// that what follows sees all of it.
+func (l *lab) settled() {
+	l.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		open := map[uint64]bool{}
+		for _, e := range l.record.Events() {
+			if e.Verdict == cofferdam.Allowed {
+				open[e.Seq] = true
+			}
+			if e.Of != nil {
+				delete(open, *e.Of)
+			}
+		}
+		if len(open) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("decisions without outcome: %v", open)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// contains fails the test unless text has every part.
+func contains(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("%q is missing in:\n%s", p, text)
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/internal/repo"
+	"cofferdam/policy"
+)
+
+// Bounds of what a box sends.
+const (
+	maxWants    = 64 << 20 // bytes of a fetch request, inflated: half a million commits
+	maxPush     = 2 << 30  // bytes of a push; receive.maxInputSize is the same
+	maxRecorded = 20       // refs of a push that its record names
+)
+
+// serveHTTP answers one request of a box. There are four, spelled exactly:
+// what is spelled otherwise is another repository's business.
+func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.ResponseWriter, r *http.Request) {
+	path, ours := strings.CutPrefix(r.RequestURI, "/"+c.Repo.Name+".git")
+	if c.Repo.ID == "" || !ours || cofferdam.ParseHost(hostName(r.Host)) != to.Host {
+		g.elsewhere(c, w, r)
+		return
+	}
+	switch r.Method + " " + path {
+	case "GET /info/refs?service=git-upload-pack":
+		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
+			startAdvertisement(w, repo.UploadPack, r.Header.Get("Git-Protocol"))
+			return g.repos.Advertise(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), out)
+		})
+	case "POST /git-upload-pack":
+		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
+			body, err := inflate(r, io.LimitReader(r.Body, maxWants))
+			if err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+			return g.repos.Answer(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), body, out)
+		})
+	case "GET /info/refs?service=git-receive-pack":
+		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
+			startAdvertisement(w, repo.ReceivePack, "")
+			return g.repos.Advertise(ctx, at, repo.ReceivePack, "", out)
+		})
+	case "POST /git-receive-pack":
+		g.servePush(c, w, r)
+	default:
+		g.elsewhere(c, w, r)
+	}
+}
+
+func hostName(host string) string {
+	name, _, _ := strings.Cut(host, ":")
+	return name
+}
+
+// elsewhere refuses what is not the session's own repository, on record.
+func (g *Gateway) elsewhere(c *gateway.Caller, w http.ResponseWriter, r *http.Request) {
+	err := gateway.Handle(r.Context(), c, gateway.Request{
+		Source: "git", Kind: cofferdam.EventFetch, Resource: repo.OneLine(r.Method + " " + r.RequestURI), Query: policy.Query{Action: policy.Fetch},
+	}, func(context.Context) (gateway.Outcome, error) {
+		return gateway.Outcome{}, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.NotFound, Reason: "there is nothing at this address"}
+	})
+	if c.Repo.ID != "" {
+		err = withHint(err, "the repository of this task is at "+CloneURL(c.Repo))
+	}
+	gateway.WriteRefusal(w, err)
+}
+
+func withHint(err error, hint string) error {
+	var e *cofferdam.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	hinted := *e
+	hinted.Hint = hint
+	return &hinted
+}
+
+// serveFetch serves one request that reads: decided, on record, from a mirror
+// that is in step with its upstream.
+func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.Request, answer func(context.Context, repo.Place, io.Writer) error) {
+	out := &counter{w: flushing(w)}
+	step := "list"
+	if r.Method == http.MethodPost {
+		step = "pack"
+	}
+	err := gateway.Handle(r.Context(), c, gateway.Request{
+		Source: "git", Kind: cofferdam.EventFetch, Resource: c.Repo.Name, Query: policy.Query{Action: policy.Fetch, Repo: c.Repo.ID},
+		Fields: map[string]string{"step": step}, Durable: !local(c.Repo), // asking an https upstream uses the credential
+	}, func(ctx context.Context) (gateway.Outcome, error) {
+		if step == "list" || !g.repos.Has(c.Repo.ID) {
+			if err := g.Sync(ctx, c.Repo); err != nil {
+				return gateway.Outcome{}, err
+			}
+		}
+		at, err := g.repos.Mirror(c.Repo.ID, c.Branch)
+		if err != nil {
+			return gateway.Outcome{}, err
+		}
+		err = answer(ctx, at, out)
+		return gateway.Outcome{Fields: map[string]string{"bytes": strconv.FormatInt(out.n, 10)}}, err
+	})
+	if err != nil && out.n == 0 {
+		w.Header().Del("Content-Type")
+		gateway.WriteRefusal(w, err)
+	} else if err != nil {
+		panic(http.ErrAbortHandler) // the answer has begun: let the client see that it is cut off
+	}
+}
+
+// startAdvertisement begins the answer to GET info/refs.
+func startAdvertisement(w http.ResponseWriter, s repo.Service, protocol string) {
+	w.Header().Set("Content-Type", "application/x-"+string(s)+"-advertisement")
+	w.Header().Set("Cache-Control", "no-cache")
+	if protocol != "version=2" || s == repo.ReceivePack {
+		var b bytes.Buffer
+		packet(&b, "# service="+string(s)+"\n")
+		b.WriteString("0000")
+		w.Write(b.Bytes()) // an error shows at the next write
+	}
+}
+
+// servePush takes a push. All of its body is read before it is answered, also
+// when it is refused: a client that still sends would not hear the answer.
+func (g *Gateway) servePush(c *gateway.Caller, w http.ResponseWriter, r *http.Request) {
+	body, err := inflate(r, io.LimitReader(r.Body, maxPush))
+	if err != nil {
+		gateway.WriteRefusal(w, err)
+		return
+	}
+	in := bufio.NewReaderSize(body, maxPacket)
+	p, err := readPush(in)
+	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+	w.Header().Set("Cache-Control", "no-cache")
+	switch {
+	case errors.Is(err, errProbe):
+		return // 200 and nothing: the client goes on with the real one
+	case err != nil:
+		err = g.refuseUnread(r.Context(), c, err)
+		io.Copy(io.Discard, in)
+		w.Header().Del("Content-Type")
+		gateway.WriteRefusal(w, err)
+		return
+	}
+	err = g.push(r.Context(), c, p, in)
+	io.Copy(io.Discard, in)
+	w.Write(p.answer(err)) // the client may be gone; the record says what happened
+}
+
+// refuseUnread refuses a push that cannot be read, on record.
+func (g *Gateway) refuseUnread(ctx context.Context, c *gateway.Caller, why error) error {
+	err := gateway.Handle(ctx, c, gateway.Request{
+		Source: "git", Kind: cofferdam.EventPush, Resource: c.Repo.Name, Query: policy.Query{Action: policy.Push, Repo: c.Repo.ID, Ref: "(unreadable)"},
+		Fields: map[string]string{"unreadable": repo.OneLine(why.Error())}, Durable: true,
+	}, func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, why })
+	var e *cofferdam.Error
+	if errors.As(err, &e) {
+		told := *e
+		told.Reason = "the push cannot be read: " + repo.OneLine(why.Error())
+		return &told
+	}
+	return err
+}
+
+// push decides about p as a whole and, if it may happen, makes it happen:
+// first upstream, then in the mirror.
+func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.Reader) error {
+	query, clean := p.query(c)
+	req := gateway.Request{
+		Source: "git", Kind: cofferdam.EventPush, Resource: p.resource(), Query: query, Fields: p.fields(), Durable: true,
+	}
+	if !clean || c.Policy.Decide(query).Verdict != cofferdam.Allowed {
+		return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) {
+			return gateway.Outcome{}, fmt.Errorf("push %s: a push of this shape is never carried", req.Resource)
+		})
+	}
+	if err := g.roomLeft(); err != nil {
+		return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, err })
+	}
+	u := p.updates[0]
+	judged := false
+	err := g.repos.Receive(ctx, c.Repo.ID, u, p.shallow, pack, func(ctx context.Context, got repo.Received) error {
+		judged = true
+		req.Query.Force = got.Force
+		return gateway.Handle(ctx, c, req, func(ctx context.Context) (gateway.Outcome, error) {
+			if err := g.carry(ctx, c.Repo, u, got.Quarantine); err != nil {
+				return gateway.Outcome{}, err
+			}
+			return gateway.Outcome{}, got.Finish()
+		})
+	})
+	if judged || err == nil {
+		return err
+	}
+	// git did not take the objects: what was asked for was allowed, and failed.
+	return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, err })
+}
+
+func (g *Gateway) roomLeft() error {
+	free, err := g.repos.Free()
+	if err != nil {
+		return err
+	}
+	if free < minFree {
+		return &cofferdam.Error{Op: "git.Push", Kind: cofferdam.Unavailable, Subject: "take push", Reason: "the server's disk is nearly full", Hint: "free some space on the disk of the state folder"}
+	}
+	return nil
+}
+
+// query is what policy is asked about p: about its first update that policy
+// refuses, else about its only one. Not clean if p has a shape that is never
+// carried, whatever policy says.
+func (p push) query(c *gateway.Caller) (q policy.Query, clean bool) {
+	seen := map[cofferdam.Ref]bool{}
+	for _, u := range p.updates {
+		q := policy.Query{Action: policy.Push, Repo: c.Repo.ID, Ref: u.Ref, Create: repo.ZeroCommit(u.Old), Delete: repo.ZeroCommit(u.New)}
+		if seen[u.Ref] {
+			q.Ref += " (named twice)"
+		}
+		seen[u.Ref] = true
+		if c.Policy.Decide(q).Verdict != cofferdam.Allowed {
+			return q, false
+		}
+	}
+	u := p.updates[0]
+	return policy.Query{Action: policy.Push, Repo: c.Repo.ID, Ref: u.Ref, Create: repo.ZeroCommit(u.Old), Delete: repo.ZeroCommit(u.New)},
+		len(p.updates) == 1 && !repo.ZeroCommit(u.New)
+}
+
+// resource names what p writes.
+func (p push) resource() string {
+	if len(p.updates) == 1 {
+		return repo.OneLine(string(p.updates[0].Ref))
+	}
+	return fmt.Sprintf("%d refs", len(p.updates))
+}
+
+// fields put every update on record, up to a bound, and how many there are.
+func (p push) fields() map[string]string {
+	var b strings.Builder
+	for i, u := range p.updates {
+		if i == maxRecorded {
+			break
+		}
+		fmt.Fprintf(&b, "%s %s %s\n", u.Old, u.New, repo.OneLine(string(u.Ref)))
+	}
+	return map[string]string{"updates": b.String(), "count": strconv.Itoa(len(p.updates))}
+}
+
+// answer is what the client is told: with an error, no ref was written.
+func (p push) answer(err error) []byte {
+	if err == nil {
+		return p.report(nil, nil)
+	}
+	reason, hint := explainPush(err)
+	d, refused := gateway.DecisionOf(err)
+	verdicts := map[cofferdam.Ref]string{}
+	for _, u := range p.updates {
+		verdicts[u.Ref] = reason
+	}
+	message := "cofferdam: " + reason
+	if refused {
+		message += " (rule " + d.Rule + ")"
+	}
+	if len(p.updates) > 1 {
+		message += "; nothing of this push was taken"
+	}
+	return p.report(verdicts, []string{message, "hint: " + hint})
+}
+
+// explainPush is gateway.Explain that knows git's own refusals.
+func explainPush(err error) (reason, hint string) {
+	if x := (*repo.RefusedError)(nil); errors.As(err, &x) && cofferdam.KindOf(err) == cofferdam.Internal {
+		reason = "git refuses it: " + x.Reason
+		if x.Message != "" {
+			reason += "; " + x.Message
+		}
+		return repo.OneLine(reason), "fetch, and push again what git fsck finds whole"
+	}
+	return gateway.Explain(err)
+}
+
+// inflate returns the body without its encoding, bounded like body itself.
+func inflate(r *http.Request, body io.Reader) (io.Reader, error) {
+	switch r.Header.Get("Content-Encoding") {
+	case "", "identity":
+		return body, nil
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Invalid, Reason: "the request says it is compressed with gzip and is not", Hint: "send it as git does", Err: err}
+		}
+		return io.LimitReader(z, maxPush), nil
+	}
+	return nil, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Invalid, Reason: "the request has an unknown encoding", Hint: "send it plain or with gzip"}
+}
+
+// counter counts what goes through it.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+// Write passes p on.
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// flushing returns w so that each write goes out at once: git shows progress,
+// and a fetch's negotiation waits for single lines.
+func flushing(w http.ResponseWriter) io.Writer {
+	return flusher{w, http.NewResponseController(w)}
+}
+
+type flusher struct {
+	w http.ResponseWriter
+	c *http.ResponseController
+}
+
+// Write passes p on and flushes.
+func (f flusher) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.c.Flush()
+	}
+	return n, err
+}
