@@ -72,13 +72,15 @@ func cmdTrace(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	n := 0
 	for _, l := range bytes.Split(out, []byte("\n")) {
-		var line struct {
+		// A session's events are lines of their own; the host's are entries.
+		var entry struct {
 			Event cofferdam.Event `json:"event"`
 		}
-		if json.Unmarshal(l, &line) != nil || line.Event.Kind == "" {
+		var e cofferdam.Event
+		if json.Unmarshal(l, &e) != nil || json.Unmarshal(l, &entry) != nil {
 			continue
 		}
-		if matches(line.Event, args[1:]) {
+		if matches(e, args[1:]) || matches(entry.Event, args[1:]) {
 			n++
 		}
 	}
@@ -91,7 +93,7 @@ func cmdTrace(ts *testscript.TestScript, neg bool, args []string) {
 func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
 func matches(e cofferdam.Event, want []string) bool {
-	return !slices.ContainsFunc(want, func(w string) bool {
+	return e.Kind != "" && !slices.ContainsFunc(want, func(w string) bool {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
 		case "kind":
