@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"cofferdam"
 )
 
 // Config is all a server can be told. To add a setting: add a field here with
@@ -20,10 +22,14 @@ type Config struct {
 	Programs    string // folder with cofferdam-keeper, -runsc, -init, -engine
 	Debug       bool   // verbose log, causes in answers
 
-	Allow          []string            // hosts every task may reach, policy.ParseAllow's grammar
-	AllowAddresses []AddrAndPort       // reserved addresses that may be dialled all the same
-	Policy         string              // Cedar text of the operator
-	Presets        map[string][]string // of the operator file; they replace those of the machine
+	Allow          []string      // hosts every task may reach, policy.ParseAllow's grammar
+	AllowAddresses []AddrAndPort // reserved addresses that may be dialled all the same
+	// Hosts are names that the gateways look up here before they ask a resolver,
+	// as /etc/hosts does for the machine. Where a name leads is judged all the same.
+	Hosts    map[cofferdam.Host]netip.Addr
+	Resolver netip.AddrPort      // DNS server of the gateways; zero: the machine's own
+	Policy   string              // Cedar text of the operator
+	Presets  map[string][]string // of the operator file; they replace those of the machine
 
 	AgentTimeout time.Duration // of a run whose request names none
 	CheckTimeout time.Duration // of each check

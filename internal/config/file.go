@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"cofferdam"
+
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -21,6 +23,8 @@ import (
 //	[egress]
 //	allow = ["preset:npm", "api.example.com:443"]
 //	allow_addresses = ["10.0.0.7:443"]
+//	resolver = "10.0.0.53:53"           # instead of the machine's own
+//	hosts = { "db.example.com" = "10.0.0.7" }
 //	[presets]
 //	internal = ["packages.example.com"]
 //
@@ -35,8 +39,10 @@ type operatorFile struct {
 type fileBody struct {
 	Policy *string `toml:"policy"`
 	Egress struct {
-		Allow          []string `toml:"allow"`
-		AllowAddresses []string `toml:"allow_addresses"`
+		Allow          []string          `toml:"allow"`
+		AllowAddresses []string          `toml:"allow_addresses"`
+		Hosts          map[string]string `toml:"hosts"`
+		Resolver       *string           `toml:"resolver"`
 	} `toml:"egress"`
 	Presets map[string][]string `toml:"presets"`
 }
@@ -180,6 +186,9 @@ func (f operatorFile) fill(c *Config) error {
 		}
 		c.AllowAddresses = append(c.AllowAddresses, addr)
 	}
+	if err := f.fillNames(c, fail); err != nil {
+		return err
+	}
 	for name, hosts := range f.body.Presets {
 		if !presetName.MatchString(name) {
 			return fail("presets", fmt.Sprintf("%q is no preset name: lower-case letters, digits and hyphens", name))
@@ -203,6 +212,31 @@ func (f operatorFile) fill(c *Config) error {
 		return fail("policy", *f.body.Policy+": "+plain(err))
 	}
 	c.Policy = string(data)
+	return nil
+}
+
+// fillNames takes over how the gateways turn names into addresses.
+func (f operatorFile) fillNames(c *Config, fail func(key, reason string) error) error {
+	if r := f.body.Egress.Resolver; r != nil {
+		ap, err := netip.ParseAddrPort(*r)
+		if err != nil || ap.Port() == 0 {
+			return fail("egress.resolver", fmt.Sprintf("%q is no ADDRESS:PORT", *r))
+		}
+		c.Resolver = ap
+	}
+	if len(f.body.Egress.Hosts) > maxAllow {
+		return fail("egress.hosts", fmt.Sprintf("more than %d entries", maxAllow))
+	}
+	for name, address := range f.body.Egress.Hosts {
+		a, err := netip.ParseAddr(address)
+		if err != nil || a.Zone() != "" {
+			return fail("egress.hosts", fmt.Sprintf("%q of %q is no address", address, name))
+		}
+		if c.Hosts == nil {
+			c.Hosts = map[cofferdam.Host]netip.Addr{}
+		}
+		c.Hosts[cofferdam.ParseHost(name)] = a
+	}
 	return nil
 }
 
