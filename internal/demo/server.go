@@ -117,7 +117,7 @@ func (s *story) operatorFile(ctx context.Context) (string, error) {
 			}
 		}
 		fmt.Fprintf(s.Progress, "demo: as operator, listing the addresses of this machine's npm registry\n")
-		text = "allow_addresses = [" + strings.Join(list, ", ") + "]\n"
+		text = "[egress]\nallow_addresses = [" + strings.Join(list, ", ") + "]\n"
 	}
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
