@@ -1,0 +1,294 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// Client is the Driver of a keeper elsewhere on this machine. It holds no
+// connection between calls, so it survives a keeper that is started again; the
+// boxes do not. Safe for concurrent use.
+type Client struct {
+	path string
+}
+
+var _ sandbox.Driver = (*Client)(nil)
+
+// Dial finds the keeper at socketPath and makes sure that it speaks our version
+// and runs as our user or as root.
+func Dial(ctx context.Context, socketPath string) (*Client, error) {
+	c := &Client{path: socketPath}
+	if _, err := c.call(ctx, request{Op: opHello}); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Check examines the keeper's host.
+func (c *Client) Check(ctx context.Context) ([]sandbox.Finding, error) {
+	re, err := c.call(ctx, request{Op: opCheck})
+	return re.Findings, err
+}
+
+// Create makes a box.
+func (c *Client) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
+	if _, err := c.call(ctx, request{Op: opCreate, Spec: &spec}); err != nil {
+		return nil, err
+	}
+	return &box{client: c, id: spec.ID}, nil
+}
+
+// Open finds a box.
+func (c *Client) Open(ctx context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
+	if _, err := c.call(ctx, request{Op: opOpen, Box: id}); err != nil {
+		return nil, err
+	}
+	return &box{client: c, id: id}, nil
+}
+
+// List returns every box of the keeper.
+func (c *Client) List(ctx context.Context) ([]sandbox.Status, error) {
+	re, err := c.call(ctx, request{Op: opList})
+	return re.List, err
+}
+
+// box is a sandbox.Box behind the socket.
+type box struct {
+	client *Client
+	id     cofferdam.BoxID
+}
+
+var _ sandbox.Box = (*box)(nil)
+
+func (b *box) ID() cofferdam.BoxID { return b.id }
+
+func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
+	re, err := b.client.call(ctx, request{Op: opStatus, Box: b.id})
+	if err != nil || re.Status == nil {
+		return sandbox.Status{}, err
+	}
+	return *re.Status, nil
+}
+
+func (b *box) Start(ctx context.Context, sc sandbox.Command) error {
+	_, err := b.client.call(ctx, request{Op: opStart, Box: b.id, Command: packCommand(sc)})
+	return err
+}
+
+func (b *box) Kill(ctx context.Context, id cofferdam.ExecID) error {
+	_, err := b.client.call(ctx, request{Op: opKill, Box: b.id, Exec: id})
+	return err
+}
+
+func (b *box) Destroy(ctx context.Context) error {
+	_, err := b.client.call(ctx, request{Op: opDestroy, Box: b.id})
+	return err
+}
+
+func (b *box) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
+	l, err := b.client.open(ctx, request{Op: opAttach, Box: b.id, Exec: id, From: from})
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	defer l.close()
+	for {
+		f, err := l.read()
+		if err != nil {
+			return sandbox.Result{}, err
+		}
+		if f.kind == kindJSON {
+			re, err := l.reply(f)
+			if err != nil || re.Result == nil {
+				return sandbox.Result{}, err
+			}
+			return *re.Result, nil
+		}
+		s, off, p, err := f.data()
+		if err != nil {
+			return sandbox.Result{}, l.broken(err)
+		}
+		if err := sink(s, off, p); err != nil {
+			return sandbox.Result{}, err
+		}
+		if err := writeAck(l.conn); err != nil {
+			return sandbox.Result{}, l.broken(err)
+		}
+	}
+}
+
+func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
+	l, err := b.client.open(ctx, request{Op: opWrite, Box: b.id, Exec: id, Size: int64(len(p)), EOF: eof})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	for len(p) > 0 {
+		n := min(len(p), chunk)
+		if err := writeData(l.conn, 0, 0, p[:n]); err != nil {
+			return l.broken(err)
+		}
+		f, err := l.read()
+		if err != nil {
+			return err
+		}
+		if f.kind != kindAck { // refused: the reply says why
+			_, err := l.reply(f)
+			return err
+		}
+		p = p[n:]
+	}
+	f, err := l.read()
+	if err != nil {
+		return err
+	}
+	_, err = l.reply(f)
+	return err
+}
+
+func (b *box) Wire(ctx context.Context) (*os.File, error) {
+	l, err := b.client.open(ctx, request{Op: opWire, Box: b.id})
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	r := &fileReader{conn: l.conn}
+	f, err := readFrame(r)
+	if err == nil {
+		_, err = l.reply(f)
+	} else {
+		err = l.broken(err)
+	}
+	if err == nil && r.file == nil {
+		err = l.broken(errBroken)
+	}
+	if err != nil && r.file != nil {
+		r.file.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.file, nil
+}
+
+// line is one call under way.
+type line struct {
+	ctx  context.Context
+	path string
+	conn *net.UnixConn
+	stop func() bool
+}
+
+func (l *line) close() {
+	l.stop()
+	l.conn.Close()
+}
+
+// broken explains why the connection does not work, the caller's own end first.
+func (l *line) broken(err error) error {
+	if ctxErr := l.ctx.Err(); ctxErr != nil {
+		return ctxErr
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("it went away during the call")
+	}
+	return unavailable(l.path, err)
+}
+
+func unavailable(path string, err error) error {
+	return &cofferdam.Error{Op: "keeper.Call", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path, Err: err,
+		Hint: "cofferdam serve starts one; cofferdam doctor checks this host"}
+}
+
+func (l *line) read() (frame, error) {
+	f, err := readFrame(l.conn)
+	if err != nil {
+		return frame{}, l.broken(err)
+	}
+	return f, nil
+}
+
+// reply reads a reply and the error in it.
+func (l *line) reply(f frame) (reply, error) {
+	var re reply
+	if err := f.json(&re); err != nil {
+		return reply{}, l.broken(err)
+	}
+	return re, re.Error.unpack()
+}
+
+// open makes a connection and sends a request on it.
+func (c *Client) open(ctx context.Context, r request) (*line, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.path)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var opErr *net.OpError
+		if errors.As(err, &opErr) {
+			err = opErr.Err
+		}
+		return nil, unavailable(c.path, err)
+	}
+	l := &line{ctx: ctx, path: c.path, conn: conn.(*net.UnixConn)}
+	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
+	if err := l.begin(r); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *line) begin(r request) error {
+	if uid, err := peerUID(l.conn); err != nil || (uid != 0 && uid != os.Geteuid()) {
+		return &cofferdam.Error{Op: "keeper.Call", Kind: cofferdam.Forbidden, Subject: "call keeper at unix:" + l.path,
+			Reason: fmt.Sprintf("it runs as user %d, which is neither you nor root", uid), Err: err,
+			Hint: "look who made that socket"}
+	}
+	if err := writeJSON(l.conn, hello{Protocol: protocolName, Version: Version}); err != nil {
+		return l.broken(err)
+	}
+	sendErr := writeJSON(l.conn, r) // a keeper that refuses may have hung up: read why
+	if cofferdam.KindOf(sendErr) == cofferdam.Invalid {
+		return sendErr
+	}
+	f, err := l.read()
+	if err != nil {
+		return err
+	}
+	var h hello
+	if err := f.json(&h); err != nil {
+		return l.broken(err)
+	}
+	if err := h.Error.unpack(); err != nil {
+		return err
+	}
+	if err := sameVersion(h, "this program", "the keeper"); err != nil {
+		return err
+	}
+	if sendErr != nil {
+		return l.broken(sendErr)
+	}
+	return nil
+}
+
+// call sends a request that has a single reply.
+func (c *Client) call(ctx context.Context, r request) (reply, error) {
+	l, err := c.open(ctx, r)
+	if err != nil {
+		return reply{}, err
+	}
+	defer l.close()
+	f, err := l.read()
+	if err != nil {
+		return reply{}, err
+	}
+	return l.reply(f)
+}

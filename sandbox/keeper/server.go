@@ -1,0 +1,170 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+const (
+	// maxConnections is how many calls are served at once: each running command
+	// has one attachment, and a box at most 256 of those run.
+	maxConnections = 4096
+	// firstWords is how long a client may take to say what it wants.
+	firstWords = 10 * time.Second
+)
+
+// Serve offers drivers on l until ctx ends, and returns when the last call has
+// ended. It closes l; boxes stay as they are.
+func Serve(ctx context.Context, l *net.UnixListener, drivers map[sandbox.Tier]sandbox.Driver, log *slog.Logger) error {
+	s := &server{drivers: drivers, log: log, slots: make(chan struct{}, maxConnections)}
+	for tier := range drivers {
+		s.tiers = append(s.tiers, tier)
+	}
+	slices.Sort(s.tiers)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case ctx.Err() != nil:
+			if conn != nil {
+				conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept call: %w", err)
+		case err != nil: // out of descriptors, most likely: others will end
+			log.WarnContext(ctx, "accept call", "err", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		calls.Go(func() { s.serve(ctx, conn) })
+	}
+}
+
+type server struct {
+	drivers map[sandbox.Tier]sandbox.Driver
+	tiers   []sandbox.Tier // in a fixed order
+	log     *slog.Logger
+	slots   chan struct{}
+}
+
+// serve answers one call.
+func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	conn.SetDeadline(time.Now().Add(firstWords))
+	if err := s.admit(conn); err != nil {
+		s.log.WarnContext(ctx, "refuse call", "err", err)
+		writeJSON(conn, hello{Protocol: protocolName, Version: Version, Error: packError(err)})
+		return
+	}
+	defer func() { <-s.slots }()
+	if err := writeJSON(conn, hello{Protocol: protocolName, Version: Version}); err != nil {
+		return
+	}
+	first, err := readFrame(conn)
+	var r request
+	if err == nil {
+		err = first.json(&r)
+	}
+	if err != nil {
+		writeJSON(conn, reply{Error: packError(invalid(err.Error()))})
+		return
+	}
+	conn.SetDeadline(time.Time{})
+	c := &call{server: s, conn: conn, r: r, frames: make(chan frame)}
+	go c.read(ctx, cancel)
+	if err := c.answer(ctx); err != nil && ctx.Err() == nil {
+		s.log.DebugContext(ctx, "answer call", "op", r.Op, "box", r.Box, "err", err)
+	}
+}
+
+// admit refuses strangers, other versions and one call too many.
+func (s *server) admit(conn *net.UnixConn) error {
+	const subject = "call keeper"
+	uid, err := peerUID(conn)
+	if err != nil {
+		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Internal, Subject: subject, Err: err}
+	}
+	if uid != os.Geteuid() {
+		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Forbidden, Subject: subject,
+			Reason: fmt.Sprintf("it serves user %d only, and you are user %d", os.Geteuid(), uid), Hint: "run as the keeper's user"}
+	}
+	f, err := readFrame(conn)
+	if err != nil {
+		return invalid(err.Error())
+	}
+	var h hello
+	if err := f.json(&h); err != nil {
+		return invalid(err.Error())
+	}
+	if err := sameVersion(h, "this keeper", "the caller"); err != nil {
+		return err
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	default:
+		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Exhausted, Subject: subject,
+			Reason: fmt.Sprintf("%d calls are under way", maxConnections), Hint: "try again when some have ended"}
+	}
+}
+
+func sameVersion(h hello, us, them string) error {
+	if h.Protocol == protocolName && h.Version == Version {
+		return nil
+	}
+	reason := fmt.Sprintf("%s speaks version %d of the keeper protocol, %s version %d", us, Version, them, h.Version)
+	if h.Protocol != protocolName {
+		reason = them + " does not speak the keeper protocol"
+	}
+	return &cofferdam.Error{Op: "keeper.Hello", Kind: cofferdam.Unavailable, Subject: "call keeper", Reason: reason,
+		Hint: "install all programs of one release together and start server and keeper again"}
+}
+
+func invalid(reason string) error {
+	return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Invalid, Subject: "call keeper", Reason: reason}
+}
+
+// peerUID asks the kernel who is at the other end.
+func peerUID(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return -1, err
+	}
+	if credErr != nil {
+		return -1, credErr
+	}
+	return int(cred.Uid), nil
+}
