@@ -1,0 +1,179 @@
+package trace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"cofferdam"
+	"cofferdam/proof"
+)
+
+// Export writes the trace of a task in the form that proof.Verify checks: the
+// logs of the sessions ids, and of every other sealed session that the host's
+// log knows of the task; the events of the host's log about them; receipts, as
+// signed notes. Sessions that are not sealed are in it as far as they are, and
+// Verify will say so.
+func (s *Store) Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, task cofferdam.TaskID, receipts ...[]byte) error {
+	for _, id := range ids {
+		if err := checkID(id); err != nil {
+			return err
+		}
+	}
+	head, err := s.host.head() // before the sessions: a seal made meanwhile is not in it, nor missed
+	if err != nil {
+		return err
+	}
+	note, err := s.key.SignHead(head)
+	if err != nil {
+		return err
+	}
+	host, err := s.entries(ctx, head, ids, task)
+	if err != nil {
+		return err
+	}
+	x := proof.NewExport(w, s.key, task, time.Now())
+	for _, id := range host.sessions {
+		if err := s.exportSession(ctx, x, id, host.sealed[id]); err != nil {
+			return err
+		}
+	}
+	if err := x.Host(note); err != nil {
+		return err
+	}
+	for _, e := range host.entries {
+		path, err := tlog.ProveRecord(int64(head.Size), int64(e.index), host)
+		if err != nil {
+			return fmt.Errorf("prove event %d of the host's trace: %w", e.index, err)
+		}
+		if err := x.Entry(e.index, path, e.line); err != nil {
+			return err
+		}
+	}
+	for _, r := range receipts {
+		if err := x.Receipt(r); err != nil {
+			return err
+		}
+	}
+	return x.End()
+}
+
+// exportSession writes one session. told says that the host's log has its seal;
+// without that, the session is exported as not sealed although it may have been
+// sealed a moment ago.
+func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam.SessionID, told bool) error {
+	l, err := s.reader(id)
+	if err != nil {
+		return err
+	}
+	if err := x.Session(id); err != nil {
+		return err
+	}
+	if err := l.each(ctx, 0, x.Event); err != nil {
+		return err
+	}
+	note, err := readNote(s.sealPath(id))
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && !told:
+		return nil
+	case err != nil:
+		return unavailable("export trace of "+l.title(), err)
+	}
+	return x.Seal(note)
+}
+
+// hostPart is what an export needs of the host's log. It reads the hashes of
+// the whole log as tlog's HashReader: 64 bytes an event, while an export lasts.
+type hostPart struct {
+	hashes   []tlog.Hash
+	entries  []hostEntry
+	sessions []cofferdam.SessionID
+	sealed   map[cofferdam.SessionID]bool
+}
+
+type hostEntry struct {
+	index uint64
+	line  []byte
+}
+
+// maxExported bounds the host's events in one export, in bytes; a task makes
+// some dozens of a few hundred each.
+const maxExported = 64 << 20
+
+// ReadHashes implements tlog.HashReader.
+func (h *hostPart) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	out := make([]tlog.Hash, len(indexes))
+	for i, n := range indexes {
+		if n < 0 || n >= int64(len(h.hashes)) {
+			return nil, fmt.Errorf("hash %d of %d", n, len(h.hashes))
+		}
+		out[i] = h.hashes[n]
+	}
+	return out, nil
+}
+
+// entries reads the host's log up to head and picks what concerns the task and
+// the sessions.
+func (s *Store) entries(ctx context.Context, head Head, ids []cofferdam.SessionID, task cofferdam.TaskID) (*hostPart, error) {
+	part := &hostPart{sealed: map[cofferdam.SessionID]bool{}}
+	want := map[cofferdam.SessionID]bool{}
+	add := func(id cofferdam.SessionID) {
+		if !want[id] {
+			want[id] = true
+			part.sessions = append(part.sessions, id)
+		}
+	}
+	var needles [][]byte // an event that names none of them need not be parsed
+	for _, id := range ids {
+		add(id)
+		needles = append(needles, []byte(`"`+id+`"`))
+	}
+	if task != "" {
+		needles = append(needles, []byte(`"`+task+`"`))
+	}
+	n, size := uint64(0), 0
+	err := s.host.each(ctx, 0, func(line []byte) error {
+		if n == head.Size {
+			return io.EOF
+		}
+		hashes, err := tlog.StoredHashes(int64(n), line, part)
+		if err != nil {
+			return err
+		}
+		part.hashes = append(part.hashes, hashes...)
+		n++
+		if !slices.ContainsFunc(needles, func(needle []byte) bool { return bytes.Contains(line, needle) }) {
+			return nil
+		}
+		e, err := parse(line)
+		if err != nil {
+			return unavailable("read trace of the host", err)
+		}
+		if !want[e.Session] && (task == "" || e.Task != task) {
+			return nil
+		}
+		if e.Kind == cofferdam.EventSeal {
+			add(e.Session)
+			part.sealed[e.Session] = true
+		}
+		if size += len(line); size > maxExported {
+			return &cofferdam.Error{
+				Op: "trace.Export", Kind: cofferdam.Exhausted, Subject: "export trace",
+				Reason: "the host's log holds too many events of the task",
+			}
+		}
+		part.entries = append(part.entries, hostEntry{n - 1, bytes.Clone(line)})
+		return nil
+	})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return part, nil
+}
