@@ -39,6 +39,7 @@ func (c *carrier) service() repo.Service {
 // ServeHTTP lets through the three requests of the one exchange.
 func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := string(c.service())
+	defer io.Copy(io.Discard, r.Body) // a git that still sends would not hear the answer
 	switch r.Method + " " + r.RequestURI {
 	case "GET /upstream.git/info/refs?service=" + s:
 		c.forward(w, r, "/info/refs?service="+s, nil)
@@ -65,8 +66,8 @@ func (c *carrier) check(r *http.Request) (io.Reader, error) {
 		return nil, errors.New("the push is encoded")
 	}
 	var seen bytes.Buffer
-	rest := bufio.NewReader(r.Body)
-	p, err := readPush(bufio.NewReaderSize(&once{io.TeeReader(rest, &seen)}, 16))
+	// What the buffered reader reads ahead is in seen too, so nothing is lost.
+	p, err := readPush(bufio.NewReader(io.TeeReader(r.Body, &seen)))
 	if errors.Is(err, errProbe) {
 		return strings.NewReader("0000"), nil
 	}
@@ -76,12 +77,8 @@ func (c *carrier) check(r *http.Request) (io.Reader, error) {
 	if len(p.updates) != 1 || p.updates[0] != *c.only {
 		return nil, fmt.Errorf("%d updates, the first of %q", len(p.updates), p.updates[0].Ref)
 	}
-	return io.MultiReader(&seen, rest), nil
+	return io.MultiReader(&seen, r.Body), nil
 }
-
-// once keeps a buffered reader from reading ahead by much: what it has taken
-// is in seen already, so nothing is lost.
-type once struct{ io.Reader }
 
 // forward sends the request to the upstream and its answer back.
 func (c *carrier) forward(w http.ResponseWriter, r *http.Request, path string, body io.Reader) {
@@ -103,12 +100,14 @@ func (c *carrier) forwardLocal(w http.ResponseWriter, r *http.Request, body io.R
 	}
 	s, protocol := c.service(), r.Header.Get("Git-Protocol")
 	if r.Method == http.MethodGet {
-		startAdvertisement(w, s, protocol)
+		startAdvertisement(w.Header(), w, s, protocol)
 		return upstreamFailed(c.g.repos.Advertise(r.Context(), at, s, protocol, w))
 	}
-	body, err = inflate(r, body)
-	if err != nil {
-		return err
+	if c.only == nil {
+		body, err = inflate(r, body, maxWants)
+		if err != nil {
+			return err
+		}
 	}
 	w.Header().Set("Content-Type", "application/x-"+string(s)+"-result")
 	return upstreamFailed(c.g.repos.Answer(r.Context(), at, s, protocol, body, flushing(w)))

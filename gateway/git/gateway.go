@@ -82,7 +82,9 @@ func New(o Options) *Gateway {
 }
 
 // CloneURL is where a box finds its repository.
-func CloneURL(r cofferdam.Repo) string { return "http://" + string(gateway.GitHost) + "/" + r.Name + ".git" }
+func CloneURL(r cofferdam.Repo) string {
+	return "http://" + string(gateway.GitHost) + "/" + r.Name + ".git"
+}
 
 // Serve serves one connection of a box. It owns conn.
 func (g *Gateway) Serve(c *gateway.Caller, conn net.Conn, to gateway.Target) {
@@ -133,34 +135,34 @@ func (g *Gateway) Sync(ctx context.Context, r cofferdam.Repo) error {
 			t = &turns{}
 			g.syncs[r.ID] = t
 		}
-		switch {
-		case t.running == nil: // do it now
-			mine := &turn{done: make(chan struct{})}
-			t.running = mine
-			g.mu.Unlock()
-			return g.lead(ctx, r, t, mine)
-		case t.next == nil:
+		if t.next == nil {
 			t.next = &turn{done: make(chan struct{})}
 		}
-		now, next := t.running, t.next
+		mine, before := t.next, t.running
+		if before == nil {
+			t.running, t.next = mine, nil
+			g.mu.Unlock()
+			return g.lead(ctx, r, t, mine)
+		}
 		g.mu.Unlock()
-		if err := wait(ctx, now); err != nil {
+		if err := wait(ctx, before); err != nil {
 			return err
 		}
+		// One of those who waited does it, for all of them.
 		g.mu.Lock()
-		lead := t.running == nil && t.next == next
+		lead := t.running == nil && t.next == mine
 		if lead {
-			t.running, t.next = next, nil
+			t.running, t.next = mine, nil
 		}
 		g.mu.Unlock()
 		if lead {
-			return g.lead(ctx, r, t, next)
+			return g.lead(ctx, r, t, mine)
 		}
-		if err := wait(ctx, next); err != nil {
+		if err := wait(ctx, mine); err != nil {
 			return err
 		}
-		if next.err == nil || !cancelled(next.err) {
-			return next.err
+		if !cancelled(mine.err) {
+			return mine.err
 		}
 		// Who did the work went away before it was done: try again.
 	}
@@ -265,6 +267,13 @@ func (g *Gateway) carry(ctx context.Context, r cofferdam.Repo, u repo.Update, qu
 	}
 	if there, ok := g.upstreamAt(ctx, r, u.Ref); ok && there == u.New {
 		return nil // an earlier try got there and could not say so
+	} else if ok && quarantine != "" && there != "" && g.repos.Follows(ctx, r.ID, there, u.New, quarantine) {
+		// An earlier push of this session got there and could not say so.
+		again := &carrier{g: g, repo: r, only: &repo.Update{Ref: u.Ref, Old: there, New: u.New}}
+		if err := g.repos.Push(ctx, r.ID, *again.only, quarantine, again); err != nil {
+			return again.explain("write "+string(u.Ref), err)
+		}
+		return nil
 	} else if ok && there != u.Old && !(there == "" && repo.ZeroCommit(u.Old)) {
 		at := fmt.Sprintf("is at %.12s", there)
 		if there == "" {

@@ -36,12 +36,12 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.Respons
 	switch r.Method + " " + path {
 	case "GET /info/refs?service=git-upload-pack":
 		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
-			startAdvertisement(w, repo.UploadPack, r.Header.Get("Git-Protocol"))
+			startAdvertisement(w.Header(), out, repo.UploadPack, r.Header.Get("Git-Protocol"))
 			return g.repos.Advertise(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), out)
 		})
 	case "POST /git-upload-pack":
 		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
-			body, err := inflate(r, io.LimitReader(r.Body, maxWants))
+			body, err := inflate(r, r.Body, maxWants)
 			if err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.Respons
 		})
 	case "GET /info/refs?service=git-receive-pack":
 		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
-			startAdvertisement(w, repo.ReceivePack, "")
+			startAdvertisement(w.Header(), out, repo.ReceivePack, "")
 			return g.repos.Advertise(ctx, at, repo.ReceivePack, "", out)
 		})
 	case "POST /git-receive-pack":
@@ -113,29 +113,27 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		return gateway.Outcome{Fields: map[string]string{"bytes": strconv.FormatInt(out.n, 10)}}, err
 	})
 	if err != nil && out.n == 0 {
-		w.Header().Del("Content-Type")
 		gateway.WriteRefusal(w, err)
-	} else if err != nil {
-		panic(http.ErrAbortHandler) // the answer has begun: let the client see that it is cut off
 	}
+	// Else the answer has begun, and git finds that it lacks its end.
 }
 
 // startAdvertisement begins the answer to GET info/refs.
-func startAdvertisement(w http.ResponseWriter, s repo.Service, protocol string) {
-	w.Header().Set("Content-Type", "application/x-"+string(s)+"-advertisement")
-	w.Header().Set("Cache-Control", "no-cache")
+func startAdvertisement(h http.Header, out io.Writer, s repo.Service, protocol string) {
+	h.Set("Content-Type", "application/x-"+string(s)+"-advertisement")
+	h.Set("Cache-Control", "no-cache")
 	if protocol != "version=2" || s == repo.ReceivePack {
 		var b bytes.Buffer
 		packet(&b, "# service="+string(s)+"\n")
 		b.WriteString("0000")
-		w.Write(b.Bytes()) // an error shows at the next write
+		out.Write(b.Bytes()) // an error shows at the next write
 	}
 }
 
 // servePush takes a push. All of its body is read before it is answered, also
 // when it is refused: a client that still sends would not hear the answer.
 func (g *Gateway) servePush(c *gateway.Caller, w http.ResponseWriter, r *http.Request) {
-	body, err := inflate(r, io.LimitReader(r.Body, maxPush))
+	body, err := inflate(r, r.Body, maxPush)
 	if err != nil {
 		gateway.WriteRefusal(w, err)
 		return
@@ -150,7 +148,6 @@ func (g *Gateway) servePush(c *gateway.Caller, w http.ResponseWriter, r *http.Re
 	case err != nil:
 		err = g.refuseUnread(r.Context(), c, err)
 		io.Copy(io.Discard, in)
-		w.Header().Del("Content-Type")
 		gateway.WriteRefusal(w, err)
 		return
 	}
@@ -292,17 +289,17 @@ func explainPush(err error) (reason, hint string) {
 	return gateway.Explain(err)
 }
 
-// inflate returns the body without its encoding, bounded like body itself.
-func inflate(r *http.Request, body io.Reader) (io.Reader, error) {
+// inflate returns the body without its encoding, at most limit bytes of it.
+func inflate(r *http.Request, body io.Reader, limit int64) (io.Reader, error) {
 	switch r.Header.Get("Content-Encoding") {
 	case "", "identity":
-		return body, nil
+		return io.LimitReader(body, limit), nil
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(body)
 		if err != nil {
 			return nil, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Invalid, Reason: "the request says it is compressed with gzip and is not", Hint: "send it as git does", Err: err}
 		}
-		return io.LimitReader(z, maxPush), nil
+		return io.LimitReader(z, limit), nil
 	}
 	return nil, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Invalid, Reason: "the request has an unknown encoding", Hint: "send it plain or with gzip"}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -29,7 +30,7 @@ const carrierTimeout = 30 * time.Second
 // The listener is on the loopback of the cage's own network namespace.
 func carried(c *child, to Carrier) {
 	c.listening = func(l net.Listener) func() {
-		srv := &http.Server{Handler: to, ReadHeaderTimeout: carrierTimeout}
+		srv := &http.Server{Handler: to, ReadHeaderTimeout: carrierTimeout, ErrorLog: log.New(io.Discard, "", 0)}
 		done := make(chan struct{})
 		go func() { // ended by the function returned, which waits for it
 			defer close(done)
@@ -52,7 +53,7 @@ func carried(c *child, to Carrier) {
 const carrierURL = "carrier:"
 
 // Fetch brings the branches and tags of an upstream into the mirror of id and
-// drops those that are gone. The agents' branches are left alone: the mirror
+// // drops those that are gone. The agents' branches are left alone: the mirror
 // itself is their home. Preconditions: the lock of id is held.
 func (r *Repos) Fetch(ctx context.Context, id cofferdam.RepoID, from Carrier) error {
 	p, err := r.mirror(id)
@@ -78,14 +79,14 @@ func (r *Repos) Tidy(ctx context.Context, id cofferdam.RepoID) error {
 	return r.run(ctx, c)
 }
 
-// UpstreamRefs lists the branches of an upstream and, under "HEAD", what its
-// HEAD names.
-func (r *Repos) UpstreamRefs(ctx context.Context, id cofferdam.RepoID, from Carrier, patterns ...cofferdam.Ref) (map[cofferdam.Ref]cofferdam.Commit, error) {
+// UpstreamRefs lists the refs of an upstream that match patterns (none: all)
+// and the branch that its HEAD names, "" if it names none.
+func (r *Repos) UpstreamRefs(ctx context.Context, id cofferdam.RepoID, from Carrier, patterns ...cofferdam.Ref) (refs map[cofferdam.Ref]cofferdam.Commit, headRef cofferdam.Ref, err error) {
 	p, err := r.mirror(id)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	args := []string{"ls-remote", "--quiet", carrierURL}
+	args := []string{"ls-remote", "--quiet", "--symref", carrierURL}
 	for _, pat := range patterns {
 		args = append(args, string(pat))
 	}
@@ -94,15 +95,18 @@ func (r *Repos) UpstreamRefs(ctx context.Context, id cofferdam.RepoID, from Carr
 	c.stdout = out
 	carried(&c, from)
 	if err := r.run(ctx, c); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	refs := map[cofferdam.Ref]cofferdam.Commit{}
+	refs = map[cofferdam.Ref]cofferdam.Commit{}
 	for line := range strings.Lines(out.String()) {
-		if id, ref, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
-			refs[cofferdam.Ref(ref)] = cofferdam.Commit(id)
+		is, ref, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if target, sym := strings.CutPrefix(is, "ref: "); ok && sym && ref == "HEAD" {
+			headRef = cofferdam.Ref(target)
+		} else if ok && !sym && ref != "HEAD" {
+			refs[cofferdam.Ref(ref)] = cofferdam.Commit(is)
 		}
 	}
-	return refs, nil
+	return refs, headRef, nil
 }
 
 // Update is one change of one ref. Old or New is zero where the ref does not
@@ -145,7 +149,7 @@ func (r *Repos) Push(ctx context.Context, id cofferdam.RepoID, u Update, quarant
 		"--force-with-lease="+string(u.Ref)+":"+old, carrierURL, string(u.New)+":"+string(u.Ref))
 	c.timeout = longWork
 	if quarantine != "" {
-		c.env = append(c.env, "GIT_OBJECT_DIRECTORY="+quarantine, "GIT_ALTERNATE_OBJECT_DIRECTORIES="+p.dir+"/objects")
+		c.env = append(c.env, p.quarantined(quarantine)...)
 	}
 	out := &head{max: maxStderr}
 	c.stdout = out
@@ -162,6 +166,23 @@ func (r *Repos) Push(ctx context.Context, id cofferdam.RepoID, u Update, quarant
 		return &RefusedError{Ref: u.Ref, Reason: reason, Stale: stale, Message: said}
 	}
 	return err
+}
+
+// Follows says whether new follows old, where new objects are in quarantine.
+// What cannot be told does not follow.
+func (r *Repos) Follows(ctx context.Context, id cofferdam.RepoID, old, new cofferdam.Commit, quarantine string) bool {
+	p, err := r.mirror(id)
+	if err != nil || CheckCommit(old) != nil || CheckCommit(new) != nil {
+		return false
+	}
+	c := p.child("merge-base", "--is-ancestor", string(old), string(new))
+	c.env = append(c.env, p.quarantined(quarantine)...)
+	return r.run(ctx, c) == nil
+}
+
+// quarantined lets git read new objects that the mirror does not have yet.
+func (p Place) quarantined(at string) []string {
+	return []string{"GIT_OBJECT_DIRECTORY=" + at, "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + p.dir + "/objects"}
 }
 
 // parsePorcelain finds the refusal in what git push --porcelain prints:
@@ -215,45 +236,74 @@ func OneLine(s string) string {
 type Received struct {
 	Force      bool   // the update is no fast-forward, or it cannot be told
 	Quarantine string // for Push
+	// Finish lets the update happen and says what came of it.
+	Finish func() error
 }
 
 var quarantinePattern = regexp.MustCompile(`^/repo/(\./)?objects/[A-Za-z0-9_-]{1,64}$`)
 
 // Receive takes a pack for the one update u into the mirror of id. When the
-// objects are in quarantine, whole and checked, it asks judge; the ref moves
-// only if judge returns nil. An error of judge comes back as it is.
-// shallow are the boundaries of a shallow client. Preconditions: the lock of id is held.
+// objects are in quarantine, whole and checked, it calls judge, which may let
+// the update happen by Finish; without it nothing of the push remains. judge's
+// error comes back as it is. shallow are the boundaries of a shallow client.
+// The error is a RefusedError if git did not even get that far.
 func (r *Repos) Receive(ctx context.Context, id cofferdam.RepoID, u Update, shallow []cofferdam.Commit, pack io.Reader, judge func(context.Context, Received) error) error {
 	p, err := r.Mirror(id, u.Ref)
 	if err != nil {
 		return err
 	}
-	askR, askW, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("receive push: %w", err)
+	var pipes [4]*os.File // question read and write, answer read and write
+	for i := 0; i < 4; i += 2 {
+		if pipes[i], pipes[i+1], err = os.Pipe(); err != nil {
+			closeAll(pipes[:])
+			return fmt.Errorf("receive push: %w", err)
+		}
 	}
-	defer askR.Close()
-	ansR, ansW, err := os.Pipe()
-	if err != nil {
-		askW.Close()
-		return fmt.Errorf("receive push: %w", err)
-	}
-	defer ansW.Close()
+	defer closeAll(pipes[:])
 	c := p.child("-c", "core.hooksPath=/hooks", "receive-pack", "--stateless-rpc", p.dir)
 	c.binds = append(append([]bind{}, c.binds...), bind{host: r.hooks(), inside: "/hooks", exec: true})
 	out := &head{max: maxStderr}
-	c.stdin, c.stdout, c.extra, c.timeout = io.MultiReader(receiveRequest(u, shallow), pack), out, []*os.File{askW, ansR}, longWork
+	c.stdin, c.stdout, c.timeout = io.MultiReader(receiveRequest(u, shallow), pack), out, longWork
+	c.extra = []*os.File{pipes[1], pipes[2]}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	asked := make(chan error, 1)
-	go func() { asked <- answer(ctx, askR, ansW, judge) }() // ends when the last writer of ask is gone
-	err = r.run(ctx, c)
-	askW.Close()
-	ansR.Close()
-	if jerr := <-asked; jerr != nil {
-		return jerr
+	ended := make(chan error, 1)
+	go func() { // waited for below, whatever judge does
+		err := r.run(ctx, c)
+		pipes[1].Close() // the last writer: an unasked question ends here
+		ended <- err
+	}()
+	report := func() error {
+		err := <-ended // out is written until then
+		return readReport(u, out.String(), err)
 	}
-	return readReport(u, out.String(), err)
+	asked, ok, err := readQuestion(pipes[0])
+	if !ok || err != nil {
+		cancel()
+		return errors.Join(err, report())
+	}
+	finished := false
+	asked.Finish = func() error {
+		finished = true
+		if _, err := io.WriteString(pipes[3], "go\n"); err != nil {
+			cancel()
+		}
+		return report()
+	}
+	err = judge(ctx, asked)
+	if !finished {
+		pipes[3].Close() // the hook reads the end of file and refuses
+		<-ended
+	}
+	return err
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close() // closing twice is harmless
+		}
+	}
 }
 
 // receiveRequest is the body of a push of u, up to its pack.
@@ -267,15 +317,15 @@ func receiveRequest(u Update, shallow []cofferdam.Commit) io.Reader {
 	return &b
 }
 
-// answer reads the one question of the hook, asks judge and writes the answer.
-func answer(ctx context.Context, ask io.Reader, ans *os.File, judge func(context.Context, Received) error) error {
-	defer ans.Close()
+// readQuestion reads the one line that the hook writes; not ok if git ended
+// before it.
+func readQuestion(ask io.Reader) (q Received, ok bool, err error) {
 	line := make([]byte, 256)
 	n := 0
 	for n < len(line) && !bytes.ContainsRune(line[:n], '\n') {
 		k, err := ask.Read(line[n:])
 		if n += k; err != nil {
-			return nil // git ended without asking; its report says why
+			return q, false, nil // its report says why
 		}
 	}
 	force, quarantine, _ := strings.Cut(strings.TrimSuffix(string(line[:n]), "\n"), " ")
@@ -283,13 +333,9 @@ func answer(ctx context.Context, ask io.Reader, ans *os.File, judge func(context
 		quarantine = "/repo/" + quarantine
 	}
 	if !quarantinePattern.MatchString(quarantine) {
-		return fmt.Errorf("receive push: the quarantine %q is not where it should be", quarantine)
+		return q, false, fmt.Errorf("receive push: the quarantine %q is not where it should be", quarantine)
 	}
-	if err := judge(ctx, Received{Force: force != "0", Quarantine: quarantine}); err != nil {
-		return err
-	}
-	_, err := io.WriteString(ans, "go\n")
-	return err
+	return Received{Force: force != "0", Quarantine: quarantine}, true, nil
 }
 
 // readReport reads what receive-pack says of u: "unpack ok", "ok REF" or

@@ -61,8 +61,8 @@ type Repos struct {
 	slots chan struct{} // one per running git process
 
 	mu     sync.Mutex
-	locks  map[cofferdam.RepoID]*sync.Mutex // guarded by mu; one per mirror, so at most MaxRepos
-	owners map[cofferdam.RepoID]uint32      // guarded by mu
+	locks  map[cofferdam.RepoID]chan struct{} // guarded by mu; one per mirror, so at most MaxRepos
+	owners map[cofferdam.RepoID]uint32        // guarded by mu
 }
 
 // Open opens the folder of mirrors, making it if it is missing. It must be
@@ -78,7 +78,7 @@ func Open(dir string) (*Repos, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("open repositories: %w", err)
 	}
-	r := &Repos{dir: dir, git: git, first: FirstUser, slots: make(chan struct{}, maxChildren), locks: map[cofferdam.RepoID]*sync.Mutex{}, owners: map[cofferdam.RepoID]uint32{}}
+	r := &Repos{dir: dir, git: git, first: FirstUser, slots: make(chan struct{}, maxChildren), locks: map[cofferdam.RepoID]chan struct{}{}, owners: map[cofferdam.RepoID]uint32{}}
 	for _, d := range []string{dir, r.view(), r.hooks()} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, fmt.Errorf("open repositories: %w", err)
@@ -171,7 +171,11 @@ func (r *Repos) Ensure(ctx context.Context, id cofferdam.RepoID, base cofferdam.
 	if err := CheckRef(base); err != nil {
 		return err
 	}
-	defer r.Lock(id)()
+	unlock, err := r.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	r.mu.Lock()
 	_, have := r.owners[id]
 	r.mu.Unlock()
@@ -245,11 +249,15 @@ func (r *Repos) Has(id cofferdam.RepoID) bool {
 }
 
 // Remove deletes the mirror of id. Removing what is not there is no error.
-func (r *Repos) Remove(id cofferdam.RepoID) error {
+func (r *Repos) Remove(ctx context.Context, id cofferdam.RepoID) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	defer r.Lock(id)()
+	unlock, err := r.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := os.RemoveAll(r.path(id)); err != nil {
 		return fmt.Errorf("remove mirror: %w", err)
 	}
@@ -259,18 +267,24 @@ func (r *Repos) Remove(id cofferdam.RepoID) error {
 	return nil
 }
 
-// Lock takes the lock of one mirror, which writers of its refs hold one at a
-// time, and returns its release.
-func (r *Repos) Lock(id cofferdam.RepoID) func() {
+// Lock takes the lock of one mirror, which whoever moves its base branch or
+// packs it holds, and returns its release. Pushes to agents' branches do not
+// take it: git's own locks guard single refs, and a slow push must not hold up
+// the others.
+func (r *Repos) Lock(ctx context.Context, id cofferdam.RepoID) (func(), error) {
 	r.mu.Lock()
 	l := r.locks[id]
 	if l == nil {
-		l = new(sync.Mutex)
+		l = make(chan struct{}, 1)
 		r.locks[id] = l
 	}
 	r.mu.Unlock()
-	l.Lock()
-	return l.Unlock
+	select {
+	case l <- struct{}{}:
+		return func() { <-l }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for repository: %w", ctx.Err())
+	}
 }
 
 // Free says how many bytes are left for mirrors.

@@ -18,7 +18,6 @@ func fill(t testing.TB, r *Repos, work string) {
 	t.Helper()
 	bare := filepath.Join(t.TempDir(), "bare.git")
 	git(t, "/", "clone", "--quiet", "--bare", work, bare)
-	defer r.Lock(testID)()
 	if err := r.Fetch(t.Context(), testID, serveLocal(t, r, bare)); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +266,7 @@ func TestOwners(t *testing.T) {
 	if diff := cmp.Diff(r.owners, again.owners); diff != "" || len(again.owners) != 3 {
 		t.Errorf("owners after reopening: %s", diff)
 	}
-	if err := again.Remove("r-b"); err != nil || again.Has("r-b") {
+	if err := again.Remove(t.Context(), "r-b"); err != nil || again.Has("r-b") {
 		t.Errorf("Remove: %v", err)
 	}
 	if err := again.Ensure(t.Context(), "r-d", "refs/heads/main"); err != nil {
