@@ -81,7 +81,7 @@ func (s *Service) gate(ctx context.Context, t cofferdam.Task) error {
 	if t.State != cofferdam.Done {
 		return nil
 	}
-	if err := s.landable(ctx, t); err != nil {
+	if err := s.Landable(ctx, t); err != nil {
 		return err
 	}
 	l, err := s.store.LandingOf(ctx, t.ID, t.Head)

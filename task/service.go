@@ -104,6 +104,11 @@ func (s *Service) Get(ctx context.Context, scope cofferdam.Scope, name string) (
 	return s.store.FindTask(ctx, scope, name)
 }
 
+// ByID finds a task of any scope; for the platform, not for faces.
+func (s *Service) ByID(ctx context.Context, id cofferdam.TaskID) (cofferdam.Task, error) {
+	return s.store.TaskByID(ctx, id)
+}
+
 // List returns the tasks of a scope, newest first.
 func (s *Service) List(ctx context.Context, scope cofferdam.Scope, f Filter) ([]cofferdam.Task, error) {
 	if f.Limit <= 0 || f.Limit > MaxList {
@@ -193,7 +198,7 @@ func (s *Service) RequestLand(ctx context.Context, scope cofferdam.Scope, by cof
 	if t.State != cofferdam.InReview || commit != t.Head {
 		return t, s.stale("task.RequestLand", t, fmt.Sprintf("is %s at commit %q", t.State, t.Head), "look at it again with cofferdam merge view "+t.Short())
 	}
-	if err := s.landable(ctx, t); err != nil {
+	if err := s.Landable(ctx, t); err != nil {
 		return t, err
 	}
 	l := Landing{Scope: t.Scope, Task: t.ID, Attempt: t.Attempt, Commit: commit, Base: t.Base, By: by, Asked: s.now().UTC()}
@@ -204,18 +209,23 @@ func (s *Service) RequestLand(ctx context.Context, scope cofferdam.Scope, by cof
 	return t, nil
 }
 
-// landable holds the gate before a landing: a receipt and a person's approval
+// Landable holds the gate before a landing: a receipt and a person's approval
 // for exactly the task's commit.
-func (s *Service) landable(ctx context.Context, t cofferdam.Task) error {
-	if _, err := s.store.ReceiptFor(ctx, t.ID, t.Head); err != nil {
-		return &cofferdam.Error{Op: "task.land", Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "has no proof for its commit", Hint: "cofferdam task retry " + t.Short(), Err: err}
+func (s *Service) Landable(ctx context.Context, t cofferdam.Task) error {
+	const op = "task.Landable"
+	if _, err := s.store.ReceiptFor(ctx, t.ID, t.Head); cofferdam.KindOf(err) == cofferdam.NotFound {
+		return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "has no proof for its commit", Hint: "cofferdam task retry " + t.Short(), Err: err}
+	} else if err != nil {
+		return err
 	}
 	a, err := s.store.Approval(ctx, t.ID, t.Head)
-	if err != nil {
-		return &cofferdam.Error{Op: "task.land", Kind: cofferdam.AwaitsPerson, Subject: t.Short(), Reason: "no person has approved its commit", Hint: "cofferdam merge approve " + t.Short(), Err: err}
-	}
-	if !a.By.IsPerson() {
-		return &cofferdam.Error{Op: "task.land", Kind: cofferdam.Tampered, Subject: t.Short(), Reason: "its approval is not a person's", Hint: "do not land it; keep the state folder and look into the host log"}
+	switch {
+	case cofferdam.KindOf(err) == cofferdam.NotFound:
+		return &cofferdam.Error{Op: op, Kind: cofferdam.AwaitsPerson, Subject: t.Short(), Reason: "no person has approved its commit", Hint: "cofferdam merge approve " + t.Short(), Err: err}
+	case err != nil:
+		return err
+	case !a.By.IsPerson() || a.Commit != t.Head:
+		return &cofferdam.Error{Op: op, Kind: cofferdam.Tampered, Subject: t.Short(), Reason: "its approval is not a person's word for its commit", Hint: "do not land it; keep the state folder and look into the host log"}
 	}
 	return nil
 }
