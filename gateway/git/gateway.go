@@ -216,6 +216,11 @@ func (g *Gateway) Resolve(ctx context.Context, r cofferdam.Repo, ref cofferdam.R
 	return g.repos.Resolve(ctx, r.ID, ref)
 }
 
+// IsAncestor says whether old is part of the history of new in the mirror of r.
+func (g *Gateway) IsAncestor(ctx context.Context, r cofferdam.Repo, old, new cofferdam.Commit) (bool, error) {
+	return g.repos.IsAncestor(ctx, r.ID, old, new)
+}
+
 // Land moves base in the upstream of r from old to new, which must follow old.
 // It is no error if new is there already, so that landing can be repeated.
 func (g *Gateway) Land(ctx context.Context, r cofferdam.Repo, base cofferdam.Ref, old, new cofferdam.Commit) error {
