@@ -116,6 +116,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"contacts": cmdContacts, // contacts NAME N: that many connections arrived
 		"control":  cmdControl,  // control FILE [ENV=VALUE...]: the steps without a boundary
 		"within":   cmdWithin,   // within SECONDS COMMAND...: until it succeeds
+		"capture":  cmdCapture,  // capture NAME: the last output becomes a variable
 		"holds":    cmdHolds,    // [!] holds FILE TEXT: the file contains the text, byte for byte
 		"cut":      cmdCut,      // cut FROM TO first|last|all N: drop events of an export
 		"trace":    cmdTrace,    // [!] trace TASK key=value...: an event of the task has all of these
@@ -149,4 +150,10 @@ func cmdHolds(ts *testscript.TestScript, neg bool, args []string) {
 	if found := strings.Contains(ts.ReadFile(args[0]), args[1]); found == neg {
 		ts.Fatalf("%s contains %q: %v", args[0], args[1], found)
 	}
+}
+
+// cmdCapture keeps the last output, without its end of line, in a variable.
+func cmdCapture(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 1, "capture NAME")
+	ts.Setenv(args[0], strings.TrimRight(ts.ReadFile("stdout"), "\n"))
 }

@@ -1,0 +1,231 @@
+package scripttest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cofferdam/agent/rehearsal"
+)
+
+// providerAddress is where the README's provider is played. The README names
+// no port, so it has to be the real one, on an address that nobody else uses.
+const providerAddress = "127.77.0.1:443"
+
+// TestReadme follows README.md word for word: every line of every sh block is
+// run, in order. What a reader has and a test has not is put in place around
+// it: a folder instead of the machine's own, a repository, a key, and on
+// loopback a rehearsal in the place of the provider.
+func TestReadme(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: server and keeper run as root in this version")
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("needs npm: the README's agent is installed from it")
+	}
+	r := newReader(t)
+	for _, line := range blocks(t) {
+		r.do(line)
+	}
+	if r.state() != "done" {
+		t.Errorf("after the README's last line the task is %q", r.state())
+	}
+}
+
+// blocks returns the lines of README's sh blocks without their comments.
+func blocks(t *testing.T) []string {
+	f, err := os.Open(filepath.Join(Root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var lines []string
+	inside := false
+	for s := bufio.NewScanner(f); s.Scan(); {
+		l := s.Text()
+		switch {
+		case strings.HasPrefix(l, "```"):
+			inside = l == "```sh"
+		case inside && l != "":
+			l, _, _ = strings.Cut(l, "  #")
+			lines = append(lines, strings.TrimSpace(l))
+		}
+	}
+	if len(lines) < 10 {
+		t.Fatalf("README.md has %d lines of commands", len(lines))
+	}
+	return lines
+}
+
+// reader is somebody who follows the README.
+type reader struct {
+	*testing.T
+	bin, dir string
+	env      []string
+	b        *bench
+}
+
+func newReader(t *testing.T) *reader {
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := os.MkdirTemp("", "cfr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{T: t, bin: bin, dir: t.TempDir(), b: &bench{state: state, labs: map[string]*lab{}}}
+	t.Cleanup(func() {
+		r.b.stopAll()
+		os.RemoveAll(state)
+	})
+	r.env = []string{
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + r.dir, "TERM=dumb",
+		"COFFERDAM_SERVER=unix:" + filepath.Join(state, "run", "cofferdam.sock"),
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=P", "GIT_AUTHOR_EMAIL=p@example.test", "GIT_COMMITTER_NAME=P", "GIT_COMMITTER_EMAIL=p@example.test",
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "key.txt"), []byte("key-of-the-readme\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.repository()
+	r.provider()
+	return r
+}
+
+// repository makes a Go module with a failing test, bare, as /srv/git/shop.git.
+func (r *reader) repository() {
+	for name, text := range map[string]string{
+		"go.mod":       "module shop\n\ngo 1.24\n",
+		"shop.go":      "package shop\n\n// Twice returns 2n.\nfunc Twice(n int) int { return n }\n",
+		"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestTwice(t *testing.T) {\n\tif Twice(2) != 4 {\n\t\tt.Error(Twice(2))\n\t}\n}\n",
+	} {
+		path := filepath.Join(r.dir, "shop", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			r.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.shell("cd shop && git init -q -b main && git add -A && git commit -q -m start && git clone -q --bare . ../shop.git")
+}
+
+// provider plays the README's provider on loopback under its own name, by a
+// script; the server trusts its certificate and finds it by the operator file.
+func (r *reader) provider() {
+	script, err := rehearsal.Parse(strings.NewReader("key key-of-the-readme\nturn 1\nsay I see.\nbash sed -i 's/return n /return 2 * n /' shop.go && git commit -qam 'shop: return twice the number'\nturn 2\nsay The test passes.\n"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	root := filepath.Join(r.dir, "provider.pem")
+	cert, err := certificate("api.anthropic.com", root)
+	if err != nil {
+		r.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", providerAddress, &tls.Config{Certificates: []tls.Certificate{cert}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	server := &http.Server{Handler: script.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	go server.Serve(l)
+	r.Cleanup(func() { server.Close() })
+	host, _, _ := net.SplitHostPort(providerAddress)
+	var listed strings.Builder
+	fmt.Fprintf(&listed, "[egress]\nallow_addresses = [%q%s]\n[egress.hosts]\n\"api.anthropic.com\" = %q\n", providerAddress, registryAddresses(r.T), host)
+	if err := os.WriteFile(filepath.Join(r.dir, "operator.toml"), []byte(listed.String()), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	r.b.flags = []string{"--config", filepath.Join(r.dir, "operator.toml")}
+}
+
+// registryAddresses lists where this machine's npm registry is, which on some
+// networks is a reserved address.
+func registryAddresses(t *testing.T) string {
+	out, err := exec.Command("npm", "config", "get", "registry").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(strings.TrimSpace(string(out)), "//")
+	host, _, _ := strings.Cut(rest, "/")
+	addrs, err := net.DefaultResolver.LookupHost(context.Background(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := ""
+	for _, a := range addrs {
+		list += fmt.Sprintf(", %q", net.JoinHostPort(a, "443"))
+	}
+	return list
+}
+
+// do runs one line of the README.
+func (r *reader) do(line string) {
+	r.Logf("$ %s", line)
+	switch {
+	case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "sudo install "):
+		// The programs are built: this test runs after make build. Targets exist
+		// by TestMakefile; make demo is TestProduct/demo-command and -claude.
+	case line == "sudo cofferdam serve":
+		env := append(r.env, "SSL_CERT_FILE="+filepath.Join(r.dir, "provider.pem"))
+		if err := r.b.serve(r.bin, env); err != nil {
+			r.Fatal(err)
+		}
+	case strings.HasPrefix(line, "cofferdam merge approve "):
+		r.approve(strings.Fields(line)[1:])
+	case strings.HasPrefix(line, "cofferdam "):
+		r.shell(strings.ReplaceAll(line, "/srv/git/shop.git", filepath.Join(r.dir, "shop.git")))
+	default:
+		r.Errorf("README.md has a command that this test does not know: %s", line)
+	}
+}
+
+func (r *reader) shell(line string) string {
+	r.Helper()
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir, cmd.Env = r.dir, r.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.Fatalf("%s: %v\n%s\nserver: %s", line, err, out, r.b.serverLog())
+	}
+	r.Logf("%s", out)
+	return string(out)
+}
+
+// approve types what the command asks for, at a terminal.
+func (r *reader) approve(args []string) {
+	near, far, err := openTerminal()
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer near.Close()
+	head := strings.TrimSpace(r.shell("git -C shop.git rev-parse --short=8 cofferdam/t-1-1"))
+	cmd := exec.Command(filepath.Join(r.bin, "cofferdam"), args...)
+	cmd.Env, cmd.Dir = r.env, r.dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	far.Close()
+	shown := converse(near, head)
+	if err := cmd.Wait(); err != nil {
+		r.Fatalf("approve: %v\n%s", err, shown)
+	}
+}
+
+func (r *reader) state() string {
+	out := r.shell("cofferdam task view t-1 --json")
+	_, rest, _ := strings.Cut(out, `"state":`)
+	rest, _, _ = strings.Cut(strings.TrimLeft(rest, ` "`), `"`)
+	return rest
+}
