@@ -11,5 +11,3 @@ func TestEveryday(t *testing.T) { Run(t, "everyday") }
 // TestProduct runs the product as its users do: first use, demo, bad input.
 func TestProduct(t *testing.T) { Run(t, "product") }
 
-// TestCrash kills server and engine around every step of a task.
-func TestCrash(t *testing.T) { Run(t, "crash") }
