@@ -10,4 +10,3 @@ func TestEveryday(t *testing.T) { Run(t, "everyday") }
 
 // TestProduct runs the product as its users do: first use, demo, bad input.
 func TestProduct(t *testing.T) { Run(t, "product") }
-
