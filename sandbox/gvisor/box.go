@@ -23,6 +23,7 @@ type box struct {
 	spec      sandbox.Spec // complete: every limit is set
 	created   time.Time
 	dir       string
+	root      string // its "/", shared with others
 	net       *netns.Namespace
 	container *container.Container
 	host      *guest.Host
@@ -148,6 +149,10 @@ func (b *box) tearDown(reason string) error {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
 	errs = append(errs, os.RemoveAll(b.dir))
+	if b.root != "" {
+		b.d.release(b.root)
+		b.root = ""
+	}
 	b.gone = errors.Join(errs...) == nil
 	return errors.Join(errs...)
 }

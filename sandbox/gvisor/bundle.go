@@ -20,6 +20,7 @@ var initCapabilities = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
 type bundle struct {
 	id       cofferdam.BoxID
 	dir      string // of the box
+	root     string // what it has at "/"; shared, read-only
 	hostname string
 	netns    string
 	limits   cofferdam.Limits
@@ -44,7 +45,7 @@ func (b bundle) spec() *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: b.hostname,
-		Root:     &specs.Root{Path: filepath.Join(b.dir, "root"), Readonly: true},
+		Root:     &specs.Root{Path: b.root, Readonly: true},
 		Process: &specs.Process{
 			User:            specs.User{UID: 0, GID: 0},
 			Args:            []string{"/" + programDir + "/init"},

@@ -79,7 +79,7 @@ func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
 		return err
 	}
 	if s.Hostname == "" {
-		s.Hostname = "box"
+		s.Hostname = defaultHostname
 	}
 	if !hostnames.MatchString(s.Hostname) {
 		return invalid(fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
@@ -134,20 +134,17 @@ func checkFiles(files []sandbox.File) error {
 
 // build puts a box together. Everything it makes is known to tearDown.
 func (b *box) build(ctx context.Context) error {
-	for _, dir := range []string{b.path("root"), b.path("work"), b.path("env"), b.path("files")} {
+	for _, dir := range []string{b.path("work"), b.path("env"), b.path("files")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	program, err := b.d.program()
+	files, err := b.placeFiles()
 	if err != nil {
 		return err
 	}
-	binds, err := makeRoot(b.path("root"), b.spec.Image, b.spec.Hostname, program)
-	if err != nil {
-		return err
-	}
-	if binds, err = b.placeFiles(binds); err != nil {
+	var binds []bind
+	if b.root, binds, err = b.d.root(b.spec.Image, files); err != nil {
 		return err
 	}
 	if err := b.makeDisks(ctx); err != nil {
@@ -160,8 +157,8 @@ func (b *box) build(ctx context.Context) error {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	err = bundle{
-		id: b.spec.ID, dir: b.dir, hostname: b.spec.Hostname, netns: b.net.Path(), limits: b.spec.Limits,
-		binds: binds, env: b.spec.Env != "", writable: b.spec.SetupPhase, cgroups: b.d.cgroups,
+		id: b.spec.ID, dir: b.dir, root: b.root, hostname: b.spec.Hostname, netns: b.net.Path(), limits: b.spec.Limits,
+		binds: append(binds, files...), env: b.spec.Env != "", writable: b.spec.SetupPhase, cgroups: b.d.cgroups,
 	}.write()
 	if err != nil {
 		return err
@@ -261,30 +258,28 @@ func (b *box) mount(image, name string, writable bool) error {
 	return err
 }
 
-// placeFiles puts Spec.Files into the root, or, where the box has memory
-// mounted over it, binds them.
-func (b *box) placeFiles(binds []bind) ([]bind, error) {
-	r := &root{dir: b.path("root")}
-	for i, f := range b.spec.Files {
+// placeFiles writes Spec.Files, and what says a box's own name, into the box's
+// folder and binds each to its place.
+func (b *box) placeFiles() ([]bind, error) {
+	files := b.spec.Files
+	if b.spec.Hostname != defaultHostname {
+		files = append([]sandbox.File{
+			{Path: "/etc/hostname", Data: []byte(b.spec.Hostname + "\n")},
+			{Path: "/etc/hosts", Data: []byte(hosts(b.spec.Hostname))},
+		}, files...)
+	}
+	t := &tree{dir: b.path("files")}
+	binds := make([]bind, 0, len(files))
+	for i, f := range files {
 		mode := f.Mode.Perm()
 		if mode == 0 {
 			mode = 0o444
 		}
-		if !within(sandbox.HomeDir, f.Path) && !within("/tmp", f.Path) {
-			if inBind(binds, f.Path) {
-				return nil, invalid("file "+f.Path, "lies in a folder of the image", "put it under /etc or "+sandbox.HomeDir)
-			}
-			if err := r.write(f.Path, f.Data, mode); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		own := &root{dir: b.path("files")}
 		name := fmt.Sprintf("/%d", i)
-		if err := own.write(name, f.Data, mode); err != nil {
+		if err := t.write(name, f.Data, mode); err != nil {
 			return nil, err
 		}
-		binds = append(binds, bind{filepath.Join(own.dir, name), f.Path})
+		binds = append(binds, bind{filepath.Join(t.dir, name), f.Path})
 	}
 	return binds, nil
 }

@@ -10,7 +10,7 @@
 // # What is in a box
 //
 //	/usr, /bin …   read-only, from the image
-//	/etc           a copy made for this box: named files of the image, our own
+//	/etc           a copy, shared with other boxes: named files of the image, our own
 //	               passwd, group, hosts, resolv.conf, hostname, nsswitch.conf
 //	/work          the workspace: a file system of its own with a real size
 //	/env           what the setup phase made: likewise
@@ -18,7 +18,8 @@
 //
 // # Files of the state folder
 //
-//	boxes/ID/      one box: bundle, root, work.img and mount points
+//	boxes/ID/      one box: bundle, work.img, its own files and mount points
+//	image/HASH/    what boxes of one image have at "/"; shared, never written
 //	journal/ID/    output of its commands, on a tmpfs of our own
 //	runsc/         gVisor's own state
 //	program/       copies of pid 1 that boxes link to

@@ -47,6 +47,9 @@ type Driver struct {
 	cgroups cgroups
 	checker checker
 
+	imageMu sync.Mutex
+	roots   map[string]int // boxes that use each root; guarded by imageMu
+
 	mu    sync.Mutex
 	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
 }
@@ -69,7 +72,7 @@ func New(o Options) (*Driver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{o: o, flags: flags(filepath.Join(o.Root, "runsc")), boxes: map[cofferdam.BoxID]*box{}}
+	d := &Driver{o: o, flags: flags(filepath.Join(o.Root, "runsc")), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
 	silenceLibrary()
 	var err error
 	if d.conf, err = configuration(d.flags); err != nil {
@@ -112,7 +115,7 @@ func (d *Driver) prepare() error {
 	if err := d.endLeftovers(); err != nil {
 		return fmt.Errorf("ending what an earlier keeper left: %w", err)
 	}
-	for _, name := range []string{"boxes", "journal", "runsc", "program"} {
+	for _, name := range []string{"boxes", "journal", "runsc", "program", "image"} {
 		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
 			return err
 		}
@@ -144,7 +147,7 @@ func (d *Driver) endLeftovers() error {
 	for _, dir := range mounts {
 		errs = append(errs, unmount(dir))
 	}
-	for _, name := range []string{"boxes", "journal", "runsc", "program"} {
+	for _, name := range []string{"boxes", "journal", "runsc", "program", "image"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)))
 	}
 	return errors.Join(errs...)

@@ -1,12 +1,15 @@
 package gvisor
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cofferdam"
@@ -45,126 +48,169 @@ const (
 // bind is a folder or file of the host that a box sees read-only.
 type bind struct{ from, to string }
 
-// root is the root folder of one box while it is being filled.
-type root struct {
+// tree is a root folder while it is being filled.
+type tree struct {
 	dir   string
-	binds []bind
 	files int
 	bytes int64
 }
 
-// makeRoot fills dir with what a box of this image has at "/", and returns
-// what is to be bound into it. Everything in dir belongs to this box alone, so
-// that no mount point ever appears in the image itself.
-func makeRoot(dir, image, hostname, initProgram string) ([]bind, error) {
-	r := &root{dir: dir}
-	for _, d := range []string{"proc", "sys", "dev", "tmp", "work", "env", "home/agent", "run", "etc", programDir} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			return nil, err
+// folders are in every root: the mount points of what is not from the image.
+var folders = []string{"proc", "sys", "dev", "tmp", "work", "env", "home/agent", "run", "etc", programDir}
+
+// fill makes the root of an image in t.dir: our own folders and files, copies
+// of the named files of /etc, and an empty mount point for every bind and for
+// every path in points.
+func (t *tree) fill(image, initProgram string, binds []bind, points []string) error {
+	for _, d := range folders {
+		if err := os.MkdirAll(filepath.Join(t.dir, d), 0o755); err != nil {
+			return err
 		}
 	}
-	if err := os.Link(initProgram, filepath.Join(dir, programDir, "init")); err != nil {
-		return nil, err
+	for _, b := range binds {
+		if err := os.MkdirAll(filepath.Join(t.dir, b.to), 0o755); err != nil {
+			return err
+		}
 	}
-	var err error
-	if image == HostImage {
-		err = r.fromHost()
-	} else {
-		err = r.fromFolder(image)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r.binds, r.ownFiles(hostname)
-}
-
-// fromHost takes /usr, the links into it and the named files of /etc.
-func (r *root) fromHost() error {
-	r.binds = append(r.binds, bind{"/usr", "/usr"})
-	if err := os.Mkdir(filepath.Join(r.dir, "usr"), 0o755); err != nil {
+	if err := os.Link(initProgram, filepath.Join(t.dir, programDir, "init")); err != nil {
 		return err
 	}
-	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		target, err := os.Readlink("/" + name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err == nil && strings.HasPrefix(strings.TrimPrefix(target, "/"), "usr/"):
-			if err := os.Symlink(target, filepath.Join(r.dir, name)); err != nil {
-				return err
-			}
-		default: // a host that has not merged /usr
-			if err := os.Mkdir(filepath.Join(r.dir, name), 0o755); err != nil {
-				return err
-			}
-			r.binds = append(r.binds, bind{"/" + name, "/" + name})
-		}
-	}
-	for _, pattern := range etcNames {
-		found, err := filepath.Glob("/etc/" + pattern)
-		if err != nil {
-			return err
-		}
-		for _, path := range found {
-			if err := r.copy(path, path); err != nil {
-				return fmt.Errorf("copying %s: %w", path, err)
-			}
-		}
-	}
-	return r.emptyVar()
-}
-
-// emptyVar makes a /var with nothing of the host's in it.
-func (r *root) emptyVar() error {
-	for _, d := range []string{"var/cache", "var/lib", "var/log", "var/spool"} {
-		if err := os.MkdirAll(filepath.Join(r.dir, d), 0o755); err != nil {
-			return err
-		}
-	}
-	return errors.Join(
-		os.Symlink("/tmp", filepath.Join(r.dir, "var/tmp")),
-		os.Symlink("/run", filepath.Join(r.dir, "var/run")),
-	)
-}
-
-// fromFolder takes a folder that holds a whole root file system.
-func (r *root) fromFolder(image string) error {
-	entries, err := os.ReadDir(image)
+	sources, err := copied(image)
 	if err != nil {
-		return fmt.Errorf("reading image: %w", err)
+		return err
 	}
-	for _, e := range entries {
-		from, to := filepath.Join(image, e.Name()), "/"+e.Name()
-		switch {
-		case own(e.Name()):
-		case e.Name() == "etc" && e.IsDir():
-			err = r.copy(from, to)
-		case e.IsDir():
-			r.binds = append(r.binds, bind{from, to})
-			err = os.Mkdir(filepath.Join(r.dir, to), 0o755)
-		default:
-			err = r.copy(from, to)
+	for _, s := range sources {
+		if err := t.copy(s.from, s.to); err != nil {
+			return fmt.Errorf("taking %s of image: %w", s.to, err)
 		}
-		if err != nil {
-			return fmt.Errorf("taking %s of image: %w", to, err)
+	}
+	if image == HostImage {
+		if err := t.emptyVar(); err != nil {
+			return err
+		}
+	}
+	if err := t.ownFiles(); err != nil {
+		return err
+	}
+	for _, path := range points {
+		if err := t.write(path, nil, 0o444); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func own(name string) bool {
-	for _, n := range ownNames {
-		if n == name {
-			return true
+// bound lists what of an image is seen through a bind: its large folders.
+func boundFolders(image string) ([]bind, error) {
+	if image == HostImage {
+		list := []bind{{"/usr", "/usr"}}
+		for _, name := range linkNames {
+			if info, err := os.Lstat("/" + name); err == nil && info.IsDir() { // /usr is not merged
+				list = append(list, bind{"/" + name, "/" + name})
+			}
+		}
+		return list, nil
+	}
+	entries, err := os.ReadDir(image)
+	if err != nil {
+		return nil, err
+	}
+	var list []bind
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "etc" && !slices.Contains(ownNames, e.Name()) {
+			list = append(list, bind{filepath.Join(image, e.Name()), "/" + e.Name()})
 		}
 	}
-	return false
+	if len(list) > maxTop {
+		return nil, fmt.Errorf("more than %d folders at the top", maxTop)
+	}
+	return list, nil
+}
+
+// copied lists what of an image is copied: links and files at the top, and
+// /etc or the named parts of it.
+func copied(image string) ([]bind, error) {
+	var list []bind
+	if image == HostImage {
+		for _, name := range linkNames {
+			target, err := os.Readlink("/" + name)
+			if err == nil && within("/usr", filepath.Join("/", target)) {
+				list = append(list, bind{"/" + name, "/" + name})
+			}
+		}
+		for _, pattern := range etcNames {
+			found, err := filepath.Glob("/etc/" + pattern)
+			if err != nil {
+				return nil, err
+			}
+			for _, path := range found {
+				list = append(list, bind{path, path})
+			}
+		}
+		return list, nil
+	}
+	entries, err := os.ReadDir(image)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !slices.Contains(ownNames, e.Name()) && (!e.IsDir() || e.Name() == "etc") {
+			list = append(list, bind{filepath.Join(image, e.Name()), "/" + e.Name()})
+		}
+	}
+	return list, nil
+}
+
+// fingerprint changes whenever something changes that is copied from an image.
+func fingerprint(image string, binds []bind) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q\n", image, binds)
+	sources, err := copied(image)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range sources {
+		err := filepath.WalkDir(s.from, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(h, "%q %v %d %d\n", path, info.Mode(), info.Size(), info.ModTime().UnixNano())
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// linkNames are what merges into /usr on most systems.
+var linkNames = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// maxTop bounds the folders at the top of an image: each is a mount.
+const maxTop = 64
+
+// emptyVar makes a /var with nothing of the host's in it.
+func (t *tree) emptyVar() error {
+	for _, d := range []string{"var/cache", "var/lib", "var/log", "var/spool"} {
+		if err := os.MkdirAll(filepath.Join(t.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		os.Symlink("/tmp", filepath.Join(t.dir, "var/tmp")),
+		os.Symlink("/run", filepath.Join(t.dir, "var/run")),
+	)
 }
 
 // copy puts a file, link or folder of an image into the box's own root. Links
 // stay links and are never followed; what is neither file, link nor folder, or
 // not readable by everybody, is left out.
-func (r *root) copy(from, to string) error {
+func (t *tree) copy(from, to string) error {
 	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -174,11 +220,11 @@ func (r *root) copy(from, to string) error {
 			return err
 		}
 		rel := strings.TrimPrefix(path, from)
-		dst := filepath.Join(r.dir, to, rel)
+		dst := filepath.Join(t.dir, to, rel)
 		if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 			return err
 		}
-		if r.files++; r.files > maxEtcFiles {
+		if t.files++; t.files > maxEtcFiles {
 			return fmt.Errorf("more than %d entries", maxEtcFiles)
 		}
 		switch mode := info.Mode(); {
@@ -197,14 +243,14 @@ func (r *root) copy(from, to string) error {
 			}
 			return os.Symlink(target, dst)
 		case mode.IsRegular() && mode&0o004 != 0:
-			return r.copyFile(path, dst, mode.Perm()&0o755)
+			return t.copyFile(path, dst, mode.Perm()&0o755)
 		}
 		return nil
 	})
 }
 
 // copyFile copies the bytes of one file.
-func (r *root) copyFile(from, to string, mode fs.FileMode) error {
+func (t *tree) copyFile(from, to string, mode fs.FileMode) error {
 	src, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -214,36 +260,41 @@ func (r *root) copyFile(from, to string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(dst, io.LimitReader(src, maxEtcBytes-r.bytes+1))
-	if r.bytes += n; err == nil && r.bytes > maxEtcBytes {
+	n, err := io.Copy(dst, io.LimitReader(src, maxEtcBytes-t.bytes+1))
+	if t.bytes += n; err == nil && t.bytes > maxEtcBytes {
 		err = fmt.Errorf("more than %d bytes", maxEtcBytes)
 	}
 	return errors.Join(err, dst.Close())
 }
 
 // ownFiles writes the files of /etc that say what a box is.
-func (r *root) ownFiles(hostname string) error {
+func (t *tree) ownFiles() error {
 	for name, text := range map[string]string{
 		"passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" +
 			fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir) +
 			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group":         fmt.Sprintf("root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID),
-		"hosts":         "127.0.0.1 localhost\n127.0.1.1 " + hostname + "\n",
-		"hostname":      hostname + "\n",
+		"hosts":         hosts(defaultHostname),
+		"hostname":      defaultHostname + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
 		// Five tries of two seconds: a server that restarts is back by then.
 		"resolv.conf": "nameserver 10.99.0.1\noptions timeout:2 attempts:5\n",
 	} {
-		if err := r.write("/etc/"+name, []byte(text), 0o444); err != nil {
+		if err := t.write("/etc/"+name, []byte(text), 0o444); err != nil {
 			return err
 		}
 	}
-	return os.Symlink("/proc/self/mounts", r.replace("/etc/mtab"))
+	return os.Symlink("/proc/self/mounts", t.replace("/etc/mtab"))
 }
 
+// defaultHostname is that of a box whose Spec gives none.
+const defaultHostname = "box"
+
+func hosts(hostname string) string { return "127.0.0.1 localhost\n127.0.1.1 " + hostname + "\n" }
+
 // write puts a file of ours into the root, in the place of what is there.
-func (r *root) write(path string, data []byte, mode fs.FileMode) error {
-	dst := r.replace(path)
+func (t *tree) write(path string, data []byte, mode fs.FileMode) error {
+	dst := t.replace(path)
 	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 		return err
 	}
@@ -256,8 +307,8 @@ func (r *root) write(path string, data []byte, mode fs.FileMode) error {
 }
 
 // replace makes room at path and returns where it is on the host.
-func (r *root) replace(path string) string {
-	dst := filepath.Join(r.dir, path)
+func (t *tree) replace(path string) string {
+	dst := filepath.Join(t.dir, path)
 	_ = os.RemoveAll(dst) // what is still there makes the following call fail
 	return dst
 }
