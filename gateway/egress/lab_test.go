@@ -135,6 +135,7 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/break":
 		w.Header().Set("Content-Length", "1000")
 		io.WriteString(w, "only this")
+		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	case strings.HasPrefix(r.URL.Path, "/bytes/"):
 		n := 0
