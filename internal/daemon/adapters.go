@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"cofferdam"
+	"cofferdam/agent"
+	"cofferdam/internal/api"
+	"cofferdam/internal/service"
+	"cofferdam/internal/store"
+	"cofferdam/secret"
+	"cofferdam/trace"
+)
+
+// vaultOf is the vault as service asks for it.
+type vaultOf struct{ *secret.Vault }
+
+func (v vaultOf) Seal(ctx context.Context, scope cofferdam.Scope, name string, value []byte) error {
+	return v.Put(ctx, scope, name, secret.NewValue(value))
+}
+
+func (v vaultOf) Forget(ctx context.Context, scope cofferdam.Scope, name string) error {
+	return v.Remove(ctx, scope, name)
+}
+
+// traceOf adds to an export the receipts, which the store keeps.
+type traceOf struct {
+	*trace.Store
+	store *store.Store
+}
+
+func (t traceOf) Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, id cofferdam.TaskID) error {
+	receipts, err := t.store.ReceiptsOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	notes := make([][]byte, 0, len(receipts))
+	for _, r := range receipts {
+		notes = append(notes, r.Note)
+	}
+	return t.Store.Export(ctx, w, ids, id, notes...)
+}
+
+// attachKey adds a provider's key to an outgoing request.
+func (s *server) attachKey(ctx context.Context, m cofferdam.Model, h http.Header) error {
+	v, err := s.vault.Get(ctx, m.Scope, service.ModelSecret(m.ID))
+	if err != nil {
+		return err
+	}
+	return v.SetHeader(h, "X-Api-Key", "%s")
+}
+
+func needsModel(name string) (bool, error) {
+	a, err := agent.Load(name)
+	return a.Model, err
+}
+
+// listen opens the unix socket and, unless it is off, the loopback address.
+func (s *server) listen() ([]net.Listener, error) {
+	l, err := api.ListenUnix(s.Socket)
+	if err != nil {
+		return nil, err
+	}
+	list := []net.Listener{l}
+	if s.Listen == "" {
+		return list, nil
+	}
+	l, err = net.Listen("tcp", s.Listen)
+	if err != nil {
+		return nil, errors.Join(&cofferdam.Error{
+			Op: "daemon.listen", Kind: cofferdam.Unavailable, Subject: "address " + s.Listen, Hint: "choose another with --listen, or --listen off", Err: err,
+		}, list[0].Close())
+	}
+	return append(list, l), nil
+}
+
+// crash is the knob by which tests end server or engine at a named step, once:
+// COFFERDAM_DEBUG_CRASH=[engine:]STEP:before|after. The file of that name in the
+// state folder says that it has happened.
+func (s *server) crash() func(string) {
+	point, engine := strings.CutPrefix(s.CrashPoint, "engine:")
+	if point == "" {
+		return nil
+	}
+	return func(name string) {
+		if name != point {
+			return
+		}
+		f, err := os.OpenFile(s.State+"/crashed", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return // it has happened
+		}
+		f.Close()
+		pid := os.Getpid()
+		if engine {
+			pid = s.engine.PID()
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL) // a knob of tests; if it fails the test does
+	}
+}

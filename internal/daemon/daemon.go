@@ -1,0 +1,190 @@
+// Package daemon builds the whole server and runs it: it knows every room and
+// supplies the small interfaces they declare, so that they need not know each
+// other. Only cmd/cofferdam-server imports it.
+//
+// It never decides anything itself. The invariant: nothing answers before
+// everything behind it is ready, and what was built is taken down in reverse;
+// sessions that run are left with the keeper, for the next server.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/term"
+
+	"cofferdam"
+	"cofferdam/internal/api"
+	"cofferdam/internal/config"
+	"cofferdam/internal/doctor"
+	"cofferdam/internal/service"
+)
+
+// Main runs the server until it is asked to end and returns the exit code. A
+// second signal ends it at once.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	c, err := config.FromArgs(args, os.Getenv)
+	if err == nil {
+		err = Run(ctx, c)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "cofferdam: cannot serve: %v\nhint: %s\n", err, cofferdam.HintOf(err))
+	return cofferdam.Kinds()[cofferdam.KindOf(err)].Exit
+}
+
+// server is what is being built; stops runs in reverse.
+type server struct {
+	config.Config
+	log     *slog.Logger
+	started time.Time
+	presets map[string][]string
+	parts
+	stops []func()
+}
+
+// Run serves until ctx ends.
+func Run(ctx context.Context, c config.Config) error {
+	s := &server{Config: c, log: logger(c), started: time.Now()}
+	defer s.down()
+	for _, build := range []func(context.Context) error{
+		s.examine, s.claim, s.keep, s.dial, s.connect, s.attach, s.move,
+	} {
+		if err := build(ctx); err != nil {
+			return err
+		}
+	}
+	return s.serve(ctx)
+}
+
+func (s *server) onStop(f func()) { s.stops = append(s.stops, f) }
+
+func (s *server) down() {
+	for i := len(s.stops) - 1; i >= 0; i-- {
+		s.stops[i]()
+	}
+}
+
+// closing logs what could not be closed: by then nobody waits for an answer.
+func (s *server) closing(what string, close func() error) {
+	s.onStop(func() {
+		if err := close(); err != nil {
+			s.log.WarnContext(context.Background(), "closing", "what", what, "error", err)
+		}
+	})
+}
+
+func logger(c config.Config) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if c.Debug {
+		o.Level = slog.LevelDebug
+	}
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		return slog.New(slog.NewTextHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, o))
+}
+
+// examine refuses a host on which a promise could not be kept.
+func (s *server) examine(ctx context.Context) error {
+	s.presets = config.Presets(ctx, s.Config, config.ThisMachine())
+	return s.doctor(ctx, false).Err()
+}
+
+func (s *server) doctor(ctx context.Context, serving bool) doctor.Report {
+	return doctor.Run(ctx, doctor.Options{Config: s.Config, Presets: s.presets, Serving: serving})
+}
+
+// claim takes the state folder for this process alone.
+func (s *server) claim(context.Context) error {
+	for _, dir := range []string{s.State, filepath.Dir(s.Socket)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return &cofferdam.Error{Op: "daemon.claim", Kind: cofferdam.Unavailable, Subject: "folder " + dir, Hint: "make it writable, or name another with --state", Err: err}
+		}
+	}
+	lock := flock.New(filepath.Join(s.State, "lock"))
+	ok, err := lock.TryLock()
+	if err != nil {
+		return &cofferdam.Error{Op: "daemon.claim", Kind: cofferdam.Unavailable, Subject: "folder " + s.State, Hint: "make it writable, or name another with --state", Err: err}
+	}
+	if !ok {
+		return &cofferdam.Error{
+			Op: "daemon.claim", Kind: cofferdam.Conflict, Subject: "folder " + s.State, Reason: "another server uses it",
+			Hint: "stop that one, or name another folder with --state",
+		}
+	}
+	s.closing("lock", lock.Close)
+	return nil
+}
+
+// serve answers on the socket and, with a token, on loopback.
+func (s *server) serve(ctx context.Context) error {
+	auth := api.Auth{UID: os.Getuid()}
+	var err error
+	if s.TestPerson != "" {
+		auth.TestPerson = s.TestPerson
+		if auth.TestToken, err = config.ReadToken(s.TestPersonToken); err != nil {
+			return err
+		}
+	}
+	if auth.Token, err = api.NewToken(s.TokenFile); err != nil {
+		return err
+	}
+	server := api.New(s.service(), api.Options{Version: version(), Auth: auth, Log: s.log, Debug: s.Debug})
+	listeners, err := s.listen()
+	if err != nil {
+		return err
+	}
+	if err := s.flow.Run(ctx); err != nil {
+		return err
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { ended <- server.Serve(serving, l) }()
+	}
+	s.log.InfoContext(ctx, "serving", "socket", s.Socket, "listen", s.Listen, "state", s.State)
+	fmt.Fprintf(os.Stdout, "cofferdam: serving at unix:%s\n", s.Socket)
+	first := <-ended
+	stop()
+	for range len(listeners) - 1 {
+		first = errors.Join(first, <-ended)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return first
+}
+
+func (s *server) service() *service.Service {
+	return service.New(service.Options{
+		Scope: s.scope, Version: version(), Started: s.started,
+		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: s.store, Models: s.store,
+		Secrets: vaultOf{s.vault}, Sessions: s.store, Receipts: s.store, Trace: traceOf{s.trace, s.store},
+		CheckUpstream: s.checkUpstream, NeedsModel: needsModel, Presets: s.presets,
+		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
+		PublicKey: s.signer.Public(),
+	})
+}
+
+// version is what the build says of itself.
+func version() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		return b.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/gateway/egress"
+	"cofferdam/gateway/git"
+	"cofferdam/gateway/model"
+	"cofferdam/gateway/wire"
+	"cofferdam/internal/engine"
+	"cofferdam/internal/redact"
+	"cofferdam/internal/repo"
+	"cofferdam/internal/service"
+	"cofferdam/internal/store"
+	"cofferdam/merge"
+	"cofferdam/proof"
+	"cofferdam/sandbox/keeper"
+	"cofferdam/secret"
+	"cofferdam/session"
+	"cofferdam/task"
+	"cofferdam/task/flow"
+	"cofferdam/trace"
+)
+
+// parts are the rooms as this server uses them, in the order they are built.
+type parts struct {
+	store  *store.Store
+	scope  cofferdam.Scope
+	signer proof.Signer
+	vault  *secret.Vault
+	trace  *trace.Store
+
+	boxes *keeper.Client
+
+	dialer *gateway.Dialer
+	mirror *repo.Repos
+	git    *git.Gateway
+	ca     *egress.CA
+	routes wire.Routes
+
+	sessions *session.Runner
+	merges   *merge.Service
+	tasks    *task.Service
+	engine   *engine.Engine
+	flow     *flow.Flow
+}
+
+// keep opens what lasts: store, keys, vault and trace.
+func (s *server) keep(ctx context.Context) error {
+	var err error
+	if s.store, err = store.Open(ctx, filepath.Join(s.State, "cofferdam.db")); err != nil {
+		return err
+	}
+	s.closing("store", s.store.Close)
+	if s.scope, err = s.store.DefaultScope(ctx); err != nil {
+		return err
+	}
+	if s.signer, err = trace.OpenKey(filepath.Join(s.State, "keys", "trace"), "cofferdam"); err != nil {
+		return err
+	}
+	if s.vault, err = secret.Open(ctx, filepath.Join(s.State, "vault"), s.store); err != nil {
+		return err
+	}
+	red := redact.New(nil)
+	if err := s.vault.Feed(red); err != nil {
+		return err
+	}
+	if s.trace, err = trace.Open(filepath.Join(s.State, "trace"), s.signer, red); err != nil {
+		return err
+	}
+	s.closing("trace", s.trace.Close)
+	return nil
+}
+
+// dial finds the keeper, which "cofferdam serve" has started.
+func (s *server) dial(ctx context.Context) error {
+	var err error
+	if s.boxes, err = keeper.Dial(ctx, s.Keeper); err != nil {
+		return err
+	}
+	s.closing("keeper", s.boxes.Close)
+	return nil
+}
+
+// connect builds the gateways: all that a box can reach.
+func (s *server) connect(context.Context) error {
+	s.dialer = &gateway.Dialer{Resolver: s.resolver()}
+	for _, a := range s.AllowAddresses {
+		if a.Port == 0 {
+			s.dialer.Allow = append(s.dialer.Allow, netip.PrefixFrom(a.Addr, a.Addr.BitLen()))
+		} else {
+			s.dialer.AllowPorts = append(s.dialer.AllowPorts, netip.AddrPortFrom(a.Addr, a.Port))
+		}
+	}
+	var err error
+	if s.ca, err = egress.OpenCA(filepath.Join(s.State, "keys")); err != nil {
+		return err
+	}
+	if s.mirror, err = repo.Open(filepath.Join(s.State, "repos")); err != nil {
+		return err
+	}
+	s.git = git.New(git.Options{Repos: s.mirror, Dialer: s.dialer, Credential: s.credential})
+	out := egress.New(egress.Options{Dialer: s.dialer, CA: s.ca})
+	s.routes = wire.Routes{
+		Own: map[cofferdam.Host]gateway.Handler{
+			gateway.GitHost:   s.git,
+			gateway.ModelHost: model.New(model.Options{Dialer: s.dialer, Attach: s.attachKey}),
+		},
+		Others: out, Refused: out.Refusal(),
+	}
+	return nil
+}
+
+// credential finds what the git gateway attaches upstream.
+func (s *server) credential(ctx context.Context, r cofferdam.Repo) (secret.Value, bool, error) {
+	v, err := s.vault.Get(ctx, r.Scope, service.RepoSecret(r.ID))
+	if cofferdam.KindOf(err) == cofferdam.NotFound && err != nil {
+		return secret.Value{}, false, nil
+	}
+	return v, err == nil, err
+}
+
+// move starts the engine and the worker of its workflows.
+func (s *server) move(ctx context.Context) error {
+	var current atomic.Pointer[flow.Flow]
+	var err error
+	s.engine, err = engine.Start(ctx, engine.Options{
+		Program: filepath.Join(s.Programs, "cofferdam-engine"), Dir: filepath.Join(s.State, "engine"), Log: s.log,
+		// The engine is never the truth: workflows start again from the store.
+		Restarted: func(ctx context.Context, _ bool) {
+			if f := current.Load(); f != nil {
+				if err := f.Resume(ctx); err != nil {
+					s.log.WarnContext(ctx, "starting workflows again", "error", err)
+				}
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.closing("engine", s.engine.Close)
+	client, err := s.engine.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	s.onStop(client.Close)
+	s.flow = flow.New(ctx, flow.Options{
+		Client: client, Tasks: s.tasks, Store: s.store, Sessions: s.sessions, Repos: s.git,
+		Signer: s.signer, Record: s.trace.Host(), Log: s.log, Point: s.crash(),
+	})
+	current.Store(s.flow)
+	s.onStop(s.flow.Close)
+	return nil
+}
+
+// checkUpstream looks at a repository before it is registered.
+func (s *server) checkUpstream(ctx context.Context, r cofferdam.Repo, credential []byte) (cofferdam.Ref, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return s.git.Check(ctx, r, secret.NewValue(credential))
+}
