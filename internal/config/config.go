@@ -77,3 +77,6 @@ const (
 	DefaultCheckTimeout = 15 * time.Minute
 	maxTimeout          = 24 * time.Hour
 )
+
+// Version is what this tree calls itself. It changes with a release.
+const Version = "0.1.0-dev"

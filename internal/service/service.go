@@ -71,16 +71,17 @@ type Sessions interface {
 	Sessions(ctx context.Context, scope cofferdam.Scope, t cofferdam.TaskID, limit int) ([]cofferdam.Session, error)
 }
 
-// Receipts finds the signed proof of exactly one commit of a task.
+// Receipts finds signed proofs: of exactly one commit, and all of a task.
 type Receipts interface {
 	ReceiptFor(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) (task.Receipt, error)
+	ReceiptsOf(ctx context.Context, t cofferdam.TaskID) ([]task.Receipt, error)
 }
 
 // Trace reads the record; package trace offers it.
 type Trace interface {
 	Events(ctx context.Context, id cofferdam.SessionID, from uint64, limit int) ([]cofferdam.Event, error)
 	Follow(ctx context.Context, id cofferdam.SessionID, from uint64, see func(cofferdam.Event) error) error
-	Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID) error
+	Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID, receipts ...[]byte) error
 }
 
 // Options is what a Service is made from. All fields are needed unless a

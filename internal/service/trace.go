@@ -27,8 +27,9 @@ func (s *Service) FollowEvents(ctx context.Context, name string, from uint64, se
 	return s.Trace.Follow(ctx, session.ID, from, send)
 }
 
-// Export prepares the evidence of a task or of one session and returns the
-// function that writes it, so that a wrong name is told before the first byte.
+// Export prepares the evidence of a task, or of the task that a session
+// belongs to, and returns the function that writes it, so that a wrong name is
+// told before the first byte.
 func (s *Service) Export(ctx context.Context, name string) (func(io.Writer) error, error) {
 	if err := may(ctx, "service.Export"); err != nil {
 		return nil, err
@@ -38,13 +39,19 @@ func (s *Service) Export(ctx context.Context, name string) (func(io.Writer) erro
 		if err != nil {
 			return nil, err
 		}
-		return func(w io.Writer) error {
-			return s.Trace.Export(ctx, w, []cofferdam.SessionID{session.ID}, session.Task)
-		}, nil
+		name = string(session.Task)
 	}
 	t, err := s.Tasks.Get(ctx, s.Scope, name)
 	if err != nil {
 		return nil, err
 	}
-	return func(w io.Writer) error { return s.Trace.Export(ctx, w, t.Sessions, t.ID) }, nil
+	receipts, err := s.Receipts.ReceiptsOf(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	var notes [][]byte
+	for _, r := range receipts {
+		notes = append(notes, r.Note)
+	}
+	return func(w io.Writer) error { return s.Trace.Export(ctx, w, t.Sessions, t.ID, notes...) }, nil
 }

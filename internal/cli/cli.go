@@ -1,0 +1,244 @@
+// Package cli is the command line, one file per command: parse, call, print.
+// It speaks to the server through package client like any stranger.
+//
+// It never decides what is allowed, keeps no state and does not log: it prints
+// what was asked for on stdout, everything else on stderr, and an error as what
+// could not be done and why, then what to do. The invariant: text that came from
+// an agent reaches a terminal with its control and direction characters made
+// visible.
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"cofferdam"
+	"cofferdam/client"
+	"cofferdam/internal/config"
+)
+
+// System is what a command touches of the machine; a test puts its own in.
+type System struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Getenv   func(string) string
+	// Terminal says whether In, Out and Err are terminals.
+	Terminal func(stream any) bool
+	Width    func() int // of the terminal at Err
+	Exec     func(path string, args, env []string) error
+	Environ  func() []string
+}
+
+// ThisSystem is the process's own.
+func ThisSystem() System {
+	return System{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ, Exec: execProgram,
+		Terminal: func(stream any) bool {
+			f, ok := stream.(*os.File)
+			return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits an int
+		},
+		Width: func() int {
+			w, _, err := term.GetSize(int(os.Stderr.Fd())) //nolint:gosec // a descriptor fits an int
+			if err != nil || w <= 0 {
+				return 80
+			}
+			return w
+		},
+	}
+}
+
+// app is one call of the program: its system and the flags every command has.
+type app struct {
+	System
+	json, quiet, noInput, debug bool
+	server, tokenFile, file     string
+}
+
+// Main runs one command and returns the exit code.
+func Main(ctx context.Context, sys System, args []string) int {
+	a := &app{System: sys}
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(sys.In)
+	root.SetOut(sys.Out)
+	root.SetErr(sys.Err)
+	err := root.ExecuteContext(ctx)
+	if err != nil && ctx.Err() != nil && !isOutcome(err) {
+		err = interrupted{}
+	}
+	return a.fail(err, wantsJSON(args))
+}
+
+// wantsJSON finds --json also where the flags could not be parsed.
+func wantsJSON(args []string) bool {
+	for _, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "--json", "--json=true":
+			return true
+		}
+	}
+	return false
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cofferdam",
+		Short: "Run coding agents that nobody has to trust",
+		Long: "Cofferdam runs coding agents in boxes whose only exits are gateways, proves what they made, and lets a person merge it." +
+			exits(0, 1, 2),
+		Example:       "  sudo cofferdam serve\n  cofferdam repo add shop /srv/git/shop.git\n  cofferdam task run \"fix the failing test\" --check \"go test ./...\"",
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error { return group(c, args) },
+	}
+	f := root.PersistentFlags()
+	f.BoolVar(&a.json, "json", false, "answer in JSON; errors too")
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
+	f.BoolVar(&a.noInput, "no-input", false, "never ask")
+	f.BoolVar(&a.debug, "debug", false, "print the cause of an error and the id of its request")
+	f.StringVar(&a.server, "server", "", "unix:PATH or http://127.0.0.1:PORT (COFFERDAM_SERVER)")
+	f.StringVar(&a.tokenFile, "token-file", "", "file with the server's token (COFFERDAM_TOKEN_FILE)")
+	f.StringVar(&a.file, "config", "", "configuration file")
+	for _, g := range groups() {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
+		for _, c := range g.commands(a) {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(newDebug(a))
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(newHelp())
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(c, err.Error()) })
+	eachCommand(root, finish)
+	return root
+}
+
+type commandGroup struct {
+	id, title string
+	commands  func(a *app) []*cobra.Command
+}
+
+func groups() []commandGroup {
+	return []commandGroup{
+		{"start", "Start", func(a *app) []*cobra.Command { return []*cobra.Command{newStatus(a)} }},
+		{"work", "Work", func(a *app) []*cobra.Command {
+			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
+		}},
+		{"guard", "Guard", func(a *app) []*cobra.Command { return []*cobra.Command{newRepo(a), newModel(a)} }},
+		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
+		{"server", "Server", func(a *app) []*cobra.Command {
+			return []*cobra.Command{newServe(a), newDoctor(a), newVersion(a), newCompletion(a)}
+		}},
+	}
+}
+
+func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, sub := range c.Commands() {
+		eachCommand(sub, do)
+	}
+}
+
+// finish gives a command what all have: one value per flag.
+func finish(c *cobra.Command) {
+	c.DisableFlagsInUseLine = true
+	c.Flags().SortFlags = false
+	once := func(f *pflag.Flag) {
+		if _, many := f.Value.(pflag.SliceValue); many {
+			return
+		}
+		if _, done := f.Value.(*onceValue); !done {
+			f.Value = &onceValue{Value: f.Value, name: f.Name}
+		}
+	}
+	c.LocalNonPersistentFlags().VisitAll(once)
+	c.PersistentFlags().VisitAll(once)
+}
+
+// onceValue refuses a flag that is given twice: which one counts would be a guess.
+type onceValue struct {
+	pflag.Value
+	name string
+	set  bool
+}
+
+// Set takes the first value only.
+func (v *onceValue) Set(s string) error {
+	if v.set {
+		return cofferdamError("flag --"+v.name, "is given twice", "give it once")
+	}
+	v.set = true
+	return v.Value.Set(s)
+}
+
+// group answers a noun without a verb.
+func group(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	reason := "there is no command " + quoted(args[0])
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		reason += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usage(c, reason)
+}
+
+func newNoun(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Long: short + "." + exits(0, 2),
+		Example: "  cofferdam " + use + " " + verbs[0].Name() + " --help",
+		Args:    cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2,
+		RunE: func(c *cobra.Command, args []string) error { return group(c, args) },
+	}
+	c.AddCommand(verbs...)
+	return c
+}
+
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about a command", Long: "Help about a command." + exits(0, 2), Example: "  cofferdam help task run",
+		RunE: func(c *cobra.Command, args []string) error {
+			target, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usage(c.Root(), "there is no command "+quoted(strings.Join(args, " ")))
+			}
+			return target.Help()
+		},
+	}
+}
+
+// dial makes the client that the flags, environment and file name.
+func (a *app) dial() (*client.Client, error) {
+	c, err := a.clientConfig()
+	if err != nil {
+		return nil, err
+	}
+	o := client.Options{Server: c.Server}
+	if c.TokenFile != "" {
+		if o.Token, err = config.ReadToken(c.TokenFile); err != nil {
+			return nil, err
+		}
+	}
+	return client.New(o)
+}
+
+func (a *app) clientConfig() (config.Client, error) {
+	flags := map[string]string{"server": a.server, "token-file": a.tokenFile, "config": a.file}
+	if a.noInput {
+		flags["no-input"] = "1"
+	}
+	return config.LoadClient(flags, a.Getenv)
+}
+
+func cofferdamError(subject, reason, hint string) error {
+	return &cofferdam.Error{Op: "cli.Run", Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"cofferdam"
+)
+
+func newSession(a *app) *cobra.Command {
+	return newNoun("session", "See the attempts of tasks and what they ran in", newSessionList(a), newSessionView(a))
+}
+
+func newSessionList(a *app) *cobra.Command {
+	var task string
+	var limit int
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List sessions, newest first", Args: none, Long: "List sessions, newest first." + calling(), Example: "  cofferdam session list --task t-1",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return usage(c, "--limit counts from 0")
+			}
+			return a.sessions(c, task, limit)
+		},
+	}
+	c.Flags().StringVar(&task, "task", "", "only those of this task")
+	c.Flags().IntVar(&limit, "limit", 0, "at most so many")
+	return c
+}
+
+func (a *app) sessions(c *cobra.Command, task string, limit int) error {
+	cl, err := a.dial()
+	if err != nil {
+		return err
+	}
+	all, err := cl.Sessions(c.Context(), task, limit)
+	if err != nil {
+		return err
+	}
+	return items(a, "cofferdam/session-list/v1", all, func(s cofferdam.Session) string { return string(s.ID) },
+		[]string{"SESSION", "PHASE", "STATE", "TIER", "EVENTS", "SEALED"}, func(s cofferdam.Session) []string {
+			return []string{string(s.ID), s.Phase, s.State, s.Tier, strconv.FormatUint(s.TraceSize, 10), stamp(s.Sealed)}
+		})
+}
+
+func newSessionView(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "view SESSION", Short: "Show a session and the box it really had", Args: exactly("SESSION"),
+		Long: "Show a session, by id or unique prefix: what it did and the box it really had." + calling(), Example: "  cofferdam session view s-5f1c",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			s, err := cl.Session(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.object(s)
+			}
+			return a.labels([]label{
+				{"session", string(s.ID)}, {"task", string(s.Task)}, {"attempt", strconv.Itoa(s.Attempt)}, {"phase", s.Phase}, {"state", s.State},
+				{"failure", s.Failure}, {"reason", s.Reason}, {"said", s.Said}, {"exit", strconv.Itoa(s.Exit)}, {"from", string(s.Commit)}, {"head", string(s.Head)},
+				{"tier", s.Tier}, {"kernel", s.Kernel}, {"image", s.Image}, {"environment", string(s.Environment)}, {"policy", string(s.Policy)},
+				{"refused", strconv.FormatInt(s.Usage.Refused, 10)}, {"tokens", fmt.Sprintf("%d in, %d out, in %d calls", s.Usage.InputTokens, s.Usage.OutputTokens, s.Usage.ModelCalls)},
+				{"trace", fmt.Sprintf("%d events, root %s", s.TraceSize, s.TraceRoot)}, {"sealed", stamp(s.Sealed)},
+			})
+		},
+	}
+}

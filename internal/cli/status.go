@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"cofferdam"
+)
+
+func newStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "What runs, what waits for you", Args: none,
+		Long: "Say what runs and what waits for a person." + calling(), Example: "  cofferdam status",
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			s, err := cl.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.object(s)
+			}
+			if a.quiet {
+				for _, t := range s.Waiting {
+					fmt.Fprintln(a.Out, t.ID)
+				}
+				return nil
+			}
+			lines := []label{{"server", "version " + s.Version + ", up " + age(s.Started)}}
+			for _, state := range sortedStates(s.Tasks) {
+				lines = append(lines, label{string(state), fmt.Sprint(s.Tasks[state])})
+			}
+			if err := a.labels(lines); err != nil {
+				return err
+			}
+			for _, t := range s.Waiting {
+				fmt.Fprintf(a.Out, "waits for you: %s  %s\n", t.Short(), clean(cut(t.Request.Text, 60)))
+			}
+			return nil
+		},
+	}
+}
+
+func sortedStates(m map[cofferdam.TaskState]int) []cofferdam.TaskState {
+	var out []cofferdam.TaskState
+	for s := range m {
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,444 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cofferdam"
+	"cofferdam/client"
+)
+
+func newTask(a *app) *cobra.Command {
+	return newNoun("task", "Give work to an agent and see what comes of it",
+		newTaskRun(a), newTaskCreate(a), newTaskList(a), newTaskView(a), newTaskFollow(a), newTaskWait(a), newTaskCancel(a), newTaskRetry(a))
+}
+
+// taskFlags are what run and create share.
+type taskFlags struct {
+	request               cofferdam.TaskRequest
+	textFile, commandFile string
+	check, keep           []string
+	timeout               time.Duration
+	memory, disk, temp    string
+	limits                cofferdam.Limits
+}
+
+func (t *taskFlags) add(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVarP(&t.textFile, "file", "f", "", "read the text from this file; - is stdin")
+	f.StringArrayVar(&t.check, "check", nil, "command that fails now and must pass afterwards (may repeat)")
+	f.StringArrayVar(&t.keep, "keep", nil, "command that passes now and must still pass afterwards (may repeat)")
+	f.StringArrayVar(&t.request.Done, "done", nil, "line of a definition of done, for the agent and reviewers (may repeat)")
+	f.StringVar(&t.request.Repo, "repo", "", "repository (default: the only one)")
+	f.StringVar(&t.request.Base, "base", "", "branch to start from (default: the repository's base branch)")
+	f.StringVar(&t.request.Agent, "agent", "", "claude or command (default: claude, or command if --command is given)")
+	f.StringVar(&t.request.Command, "command", "", "shell text that the agent \"command\" runs")
+	f.StringVar(&t.commandFile, "command-file", "", "read --command from this file")
+	f.StringVar(&t.request.Model, "model", "", "model the agent calls (default: the only one)")
+	f.StringArrayVar(&t.request.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the agent may reach (may repeat)")
+	f.StringVar(&t.request.Image, "image", "", "host, or a folder on the server (default host)")
+	f.DurationVar(&t.timeout, "timeout", 0, "longest run of the agent, such as 30m (default: the server's)")
+	f.StringVar(&t.memory, "memory", "", "memory of the box, such as 4GiB")
+	f.StringVar(&t.disk, "disk", "", "size of its workspace")
+	f.StringVar(&t.temp, "temp", "", "size of its /tmp")
+	f.Float64Var(&t.limits.CPU, "cpus", 0, "processors")
+	f.Int64Var(&t.limits.PIDs, "pids", 0, "processes and threads")
+	f.Int64Var(&t.limits.OpenFiles, "open-files", 0, "descriptors per process")
+	f.StringVar(&t.request.Key, "key", "", "idempotency key: the same key twice makes one task")
+}
+
+// maxText bounds text read from a file: the server takes 64 KiB.
+const maxText = 1 << 20
+
+func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.TaskRequest, error) {
+	r := t.request
+	switch {
+	case len(args) == 1 && t.textFile != "", len(args) == 0 && t.textFile == "":
+		return r, usage(c, "give the TEXT of the task, or -f FILE, not both")
+	case len(args) == 1:
+		r.Text = args[0]
+	}
+	var err error
+	if t.textFile != "" {
+		if r.Text, err = a.readText(t.textFile, maxText); err != nil {
+			return r, err
+		}
+	}
+	if t.commandFile != "" {
+		if r.Command != "" {
+			return r, usage(c, "give --command or --command-file, not both")
+		}
+		if r.Command, err = a.readText(t.commandFile, maxText); err != nil {
+			return r, err
+		}
+	}
+	for _, check := range t.check {
+		r.Checks = append(r.Checks, cofferdam.Check{Command: check, MustFailFirst: true})
+	}
+	for _, keep := range t.keep {
+		r.Checks = append(r.Checks, cofferdam.Check{Command: keep})
+	}
+	if t.timeout < 0 || c.Flags().Changed("timeout") && t.timeout == 0 {
+		return r, usage(c, "--timeout has to be longer than 0")
+	}
+	r.Timeout = t.timeout.Seconds()
+	for _, size := range []struct {
+		flag, text string
+		to         *int64
+	}{{"memory", t.memory, &t.limits.Memory}, {"disk", t.disk, &t.limits.Disk}, {"temp", t.temp, &t.limits.Temp}} {
+		if *size.to, err = parseSize(size.text); err != nil {
+			return r, usage(c, "--"+size.flag+": "+err.Error())
+		}
+	}
+	if t.limits != (cofferdam.Limits{}) {
+		r.Limits = &t.limits
+	}
+	return r, nil
+}
+
+// parseSize reads 4096, 512MiB, 4GiB; "" is 0, the default.
+func parseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	digits := strings.TrimRight(s, "KMGTiB")
+	shift, ok := map[string]int{"": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[s[len(digits):]]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || n <= 0 || n > 1<<62>>shift {
+		return 0, fmt.Errorf("%.40q is no size such as 512MiB or 4GiB", s)
+	}
+	return n << shift, nil
+}
+
+// readText reads a file, or stdin for "-".
+func (a *app) readText(path string, most int64) (string, error) {
+	r := a.In
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", cofferdamError("file "+path, plain(err), "check its name")
+		}
+		defer f.Close()
+		r = f
+	}
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return "", cofferdamError("file "+path, plain(err), "give a text file")
+	}
+	if int64(len(data)) > most {
+		return "", cofferdamError("file "+path, fmt.Sprintf("is larger than %d bytes", most), "give a smaller one")
+	}
+	return string(data), nil
+}
+
+func text(c *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage(c, "one argument too many: "+quoted(args[1])+"; put the text in quotes")
+	}
+	return nil
+}
+
+func newTaskRun(a *app) *cobra.Command {
+	t := &taskFlags{}
+	c := &cobra.Command{
+		Use: "run TEXT|-f FILE", Short: "Create a task, follow it, exit with its outcome", Args: text,
+		Long: "Create a task, follow it, and exit with its outcome: 0 only if the platform's own checks passed, whatever the agent says. " +
+			"Ctrl-C stops following; the task goes on." + calling(9, 10, 12, 130),
+		Example: "  cofferdam task run \"fix the failing test\" --check \"go test ./...\"\n  cofferdam task run -f task.txt --keep \"make test\" --allow preset:npm",
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := t.build(a, c, args)
+			if err != nil {
+				return err
+			}
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			task, err := cl.CreateTask(c.Context(), r)
+			if err != nil {
+				return err
+			}
+			if !a.json {
+				fmt.Fprintln(a.Out, task.Short())
+			}
+			return a.followToEnd(c.Context(), cl, task)
+		},
+	}
+	t.add(c)
+	return c
+}
+
+// followToEnd shows progress, then the outcome.
+func (a *app) followToEnd(ctx context.Context, cl *client.Client, task cofferdam.Task) error {
+	p := a.newProgress(task)
+	last, err := p.follow(ctx, cl)
+	p.stop()
+	if err != nil {
+		if ctx.Err() != nil {
+			return interrupted{hint: fmt.Sprintf("%s goes on; cofferdam task follow %s shows it again, cofferdam task cancel %s ends it", task.Short(), task.Short(), task.Short())}
+		}
+		return err
+	}
+	if a.json {
+		if err := a.object(last); err != nil {
+			return err
+		}
+	} else {
+		a.say("%s", sentence(last))
+	}
+	return ended(last)
+}
+
+// sentence is the outcome in words, with the next step.
+func sentence(t cofferdam.Task) string {
+	s := fmt.Sprintf("%s is %s", t.Short(), t.State)
+	if t.Reason != "" {
+		s += " (" + t.Reason + ")"
+	}
+	if t.Comment != "" {
+		s += ": " + t.Comment
+	}
+	switch t.State {
+	case cofferdam.InReview:
+		if t.RegressionOnly {
+			s += "; regression only: no check failed first"
+		}
+		return s + "; next: cofferdam merge view " + t.Short()
+	case cofferdam.Blocked, cofferdam.Failed, cofferdam.TimedOut:
+		return s + "; see cofferdam task view " + t.Short() + ", cofferdam trace follow " + t.Short()
+	}
+	return s
+}
+
+func newTaskCreate(a *app) *cobra.Command {
+	t := &taskFlags{}
+	c := &cobra.Command{
+		Use: "create TEXT|-f FILE", Short: "Create a task and return", Args: text,
+		Long:    "Create a task and print its name; it runs on the server." + calling(10),
+		Example: "  cofferdam task create \"fix the failing test\" --check \"go test ./...\"",
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := t.build(a, c, args)
+			if err != nil {
+				return err
+			}
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			task, err := cl.CreateTask(c.Context(), r)
+			if err != nil {
+				return err
+			}
+			return a.changed(task, "created "+task.Short()+"; follow it with cofferdam task follow "+task.Short())
+		},
+	}
+	t.add(c)
+	return c
+}
+
+// changed prints a task after a change: its name for scripts, a sentence for people.
+func (a *app) changed(t cofferdam.Task, sentence string) error {
+	if a.json {
+		return a.object(t)
+	}
+	a.say("%s", sentence)
+	_, err := fmt.Fprintln(a.Out, t.Short())
+	return err
+}
+
+func newTaskList(a *app) *cobra.Command {
+	var f client.TaskFilter
+	var state string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List tasks, newest first", Args: none,
+		Long: "List tasks, newest first." + calling(), Example: "  cofferdam task list --state \"in review\"",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.Limit < 0 || f.Before < 0 {
+				return usage(c, "--limit and --before count from 0")
+			}
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			f.State = cofferdam.TaskState(state)
+			all, err := cl.Tasks(c.Context(), f)
+			if err != nil {
+				return err
+			}
+			return a.tasks(all)
+		},
+	}
+	c.Flags().StringVar(&state, "state", "", "only those in this state")
+	c.Flags().StringVar(&f.Repo, "repo", "", "only those of this repository")
+	c.Flags().IntVar(&f.Limit, "limit", 0, "at most so many")
+	c.Flags().Int64Var(&f.Before, "before", 0, "only numbers below this one")
+	return c
+}
+
+func (a *app) tasks(all []cofferdam.Task) error {
+	return items(a, "cofferdam/task-list/v1", all, func(t cofferdam.Task) string { return string(t.ID) },
+		[]string{"TASK", "STATE", "REPO", "AGENT", "TEXT", "AGE"}, func(t cofferdam.Task) []string {
+			first, _, _ := strings.Cut(t.Request.Text, "\n")
+			return []string{t.Short(), string(t.State), t.Request.Repo, t.Request.Agent, cut(first, 36), age(t.Created)}
+		})
+}
+
+func newTaskView(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "view TASK", Short: "Show everything about a task", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long: "Show everything about a task, by t-N, id or unique prefix of an id." + calling(), Example: "  cofferdam task view t-1",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			t, err := cl.Task(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.object(t)
+			}
+			return a.labels(taskLabels(t))
+		},
+	}
+}
+
+func taskLabels(t cofferdam.Task) []label {
+	lines := []label{
+		{"task", t.Short() + "  " + string(t.ID)}, {"state", string(t.State)}, {"reason", t.Reason}, {"comment", t.Comment},
+		{"text", cut(strings.TrimSpace(t.Request.Text), 2000)}, {"repository", t.Request.Repo}, {"agent", t.Request.Agent}, {"model", t.Request.Model},
+	}
+	for _, check := range t.Request.Checks {
+		name := "keep"
+		if check.MustFailFirst {
+			name = "check"
+		}
+		lines = append(lines, label{name, check.Command})
+	}
+	if t.RegressionOnly {
+		lines = append(lines, label{"note", "regression only: no check failed first"})
+	}
+	for _, allow := range t.Request.Allow {
+		lines = append(lines, label{"allow", allow})
+	}
+	lines = append(lines,
+		label{"attempt", strconv.Itoa(t.Attempt)}, label{"base", string(t.Base) + " " + string(t.BaseAt)}, label{"branch", string(t.Branch)},
+		label{"commit", string(t.Head)}, label{"receipt", string(t.Receipt)}, label{"landed", string(t.Landed)},
+	)
+	for _, s := range t.Sessions {
+		lines = append(lines, label{"session", string(s)})
+	}
+	return append(lines,
+		label{"refused", strconv.FormatInt(t.Usage.Refused, 10)},
+		label{"model calls", fmt.Sprintf("%d (%d tokens in, %d out)", t.Usage.ModelCalls, t.Usage.InputTokens, t.Usage.OutputTokens)},
+		label{"by", t.By.String()}, label{"created", stamp(t.Created)}, label{"updated", stamp(t.Updated)})
+}
+
+func newTaskFollow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "follow TASK", Short: "Follow a task until it is at rest, exit with its outcome", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Follow a task until it is at rest, and exit with its outcome. With --json every change and event is one line." + calling(9, 10, 12, 130),
+		Example: "  cofferdam task follow t-1",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			t, err := cl.Task(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if !a.json {
+				return a.followToEnd(c.Context(), cl, t)
+			}
+			last, err := (&progress{a: a, task: t, each: func(p cofferdam.Progress) error { return a.line(p) }}).follow(c.Context(), cl)
+			if err != nil {
+				return err
+			}
+			return ended(last)
+		},
+	}
+}
+
+// longestWait is one request; the server allows 10 minutes.
+const longestWait = 5 * time.Minute
+
+func newTaskWait(a *app) *cobra.Command {
+	var limit time.Duration
+	c := &cobra.Command{
+		Use: "wait TASK", Short: "Wait until a task is at rest, exit with its outcome", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Wait without output until a task is at rest, and exit with its outcome; 8 if --timeout is over before." + calling(8, 9, 10, 12, 130),
+		Example: "  cofferdam task wait t-1 --timeout 10m",
+		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 0 {
+				return usage(c, "--timeout has to be 0 or longer")
+			}
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			end := time.Now().Add(limit)
+			for {
+				wait := longestWait
+				if c.Flags().Changed("timeout") {
+					wait = max(0, min(wait, time.Until(end).Round(time.Second)))
+				}
+				t, err := cl.WaitTask(c.Context(), args[0], wait)
+				if err != nil {
+					return err
+				}
+				if codeOf(t) == 8 && (!c.Flags().Changed("timeout") || time.Until(end) > time.Second/2) {
+					continue
+				}
+				if a.json {
+					if err := a.object(t); err != nil {
+						return err
+					}
+				}
+				return ended(t)
+			}
+		},
+	}
+	c.Flags().DurationVar(&limit, "timeout", 0, "wait no longer than this (default: for ever)")
+	return c
+}
+
+func newTaskCancel(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel TASK", Short: "End a task now", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long: "End a task now: its box is destroyed and its grants are dead." + calling(), Example: "  cofferdam task cancel t-1",
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.change(c, args[0], (*client.Client).CancelTask, "cancelled")
+		},
+	}
+}
+
+func newTaskRetry(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "retry TASK", Short: "Make a new attempt of a task", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long: "Make a new attempt of a task that ended without landing, from the base branch as it is now." + calling(), Example: "  cofferdam task retry t-1",
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.change(c, args[0], (*client.Client).RetryTask, "started a new attempt of")
+		},
+	}
+}
+
+func (a *app) change(c *cobra.Command, name string, do func(*client.Client, context.Context, string) (cofferdam.Task, error), verb string) error {
+	cl, err := a.dial()
+	if err != nil {
+		return err
+	}
+	t, err := do(cl, c.Context(), name)
+	if err != nil {
+		return err
+	}
+	return a.changed(t, verb+" "+t.Short())
+}

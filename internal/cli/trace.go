@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cofferdam"
+)
+
+func newTrace(a *app) *cobra.Command {
+	return newNoun("trace", "Read the record of what happened", newTraceList(a), newTraceView(a), newTraceFollow(a), newTraceExport(a))
+}
+
+func newTraceList(a *app) *cobra.Command {
+	var task string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the traces there are, one per session", Args: none, Long: "List the traces there are, one per session." + calling(), Example: "  cofferdam trace list --task t-1",
+		RunE: func(c *cobra.Command, _ []string) error { return a.sessions(c, task, 0) },
+	}
+	c.Flags().StringVar(&task, "task", "", "only those of this task")
+	return c
+}
+
+func newTraceView(a *app) *cobra.Command {
+	var from uint64
+	var limit int
+	c := &cobra.Command{
+		Use: "view SESSION", Short: "Show the events of a session", Args: exactly("SESSION"), Long: "Show the events of a session." + calling(), Example: "  cofferdam trace view s-5f1c --from 100 --limit 50",
+		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 0 {
+				return usage(c, "--limit counts from 0")
+			}
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			all, err := cl.Events(c.Context(), args[0], from, limit)
+			if err != nil {
+				return err
+			}
+			return items(a, "cofferdam/event-list/v1", all, func(e cofferdam.Event) string { return strconv.FormatUint(e.Seq, 10) },
+				[]string{"SEQ", "TIME", "KIND", "VERDICT", "RULE", "RESOURCE"}, func(e cofferdam.Event) []string {
+					word := string(e.Verdict)
+					if word == "" {
+						word = e.Outcome
+					}
+					return []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), e.Kind, word, e.Rule, cut(e.Resource, 80)}
+				})
+		},
+	}
+	c.Flags().Uint64Var(&from, "from", 0, "first sequence number")
+	c.Flags().IntVar(&limit, "limit", 0, "at most so many")
+	return c
+}
+
+func newTraceFollow(a *app) *cobra.Command {
+	var from uint64
+	c := &cobra.Command{
+		Use: "follow SESSION|TASK", Short: "Print events as they happen", Args: exactly("SESSION or TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Print the events of a session until it is sealed, or of all sessions of a task until it is at rest. It ends with the last sequence number, so that it can be resumed with --from." + calling(),
+		Example: "  cofferdam trace follow t-1\n  cofferdam trace follow s-5f1c --from 200 --json",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			next := from
+			see := func(e cofferdam.Event) error {
+				next = e.Seq + 1
+				return a.event(e)
+			}
+			if strings.HasPrefix(args[0], "s-") {
+				err = cl.FollowTrace(c.Context(), args[0], from, see)
+				a.say("resume with --from %d", next)
+			} else if from > 0 {
+				return usage(c, "--from needs a session, not a task")
+			} else {
+				t, terr := cl.Task(c.Context(), args[0])
+				if terr != nil {
+					return terr
+				}
+				_, err = (&progress{a: a, task: t, each: func(p cofferdam.Progress) error {
+					if p.Event == nil {
+						return nil
+					}
+					return see(*p.Event)
+				}}).follow(c.Context(), cl)
+			}
+			return err
+		},
+	}
+	c.Flags().Uint64Var(&from, "from", 0, "first sequence number, for a session")
+	return c
+}
+
+// event prints one event as a line.
+func (a *app) event(e cofferdam.Event) error {
+	if a.json {
+		return a.line(e)
+	}
+	word := string(e.Verdict)
+	if word == "" {
+		word = e.Outcome
+	}
+	parts := []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), short(strings.TrimPrefix(string(e.Session), "s-")), e.Kind, word, e.Resource}
+	if e.Rule != "" {
+		parts = append(parts, "by "+e.Rule)
+	}
+	if e.Reason != "" {
+		parts = append(parts, e.Reason)
+	}
+	if text := e.Fields["text"]; text != "" {
+		parts = append(parts, cut(text, 200))
+	}
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	_, err := fmt.Fprintln(a.Out, clean(strings.Join(parts, " ")))
+	return err
+}
+
+func newTraceExport(a *app) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "export TASK|SESSION", Short: "Write the evidence of a task into a file", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Write the sealed traces, host events and receipts of a task as JSON lines, for cofferdam proof verify anywhere." + calling(),
+		Example: "  cofferdam trace export t-1 -o t-1.jsonl",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := a.dial()
+			if err != nil {
+				return err
+			}
+			return a.write(c, file, func(ctx context.Context, w io.Writer) error { return cl.Export(ctx, args[0], w) })
+		},
+	}
+	c.Flags().StringVarP(&file, "output", "o", "", "write into this file (default: stdout)")
+	return c
+}
+
+// write gives a writer to do: stdout, or a file that appears only when it is whole.
+func (a *app) write(c *cobra.Command, path string, do func(context.Context, io.Writer) error) error {
+	if path == "" || path == "-" {
+		return do(c.Context(), a.Out)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".cofferdam-*")
+	if err != nil {
+		return cofferdamError("file "+path, plain(err), "choose another with -o")
+	}
+	defer os.Remove(f.Name()) // gone already if it was renamed
+	err = do(c.Context(), f)
+	if cerr := f.Close(); err == nil && cerr != nil {
+		err = cofferdamError("file "+path, plain(cerr), "free some space")
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return cofferdamError("file "+path, plain(err), "choose another with -o")
+	}
+	a.say("wrote %s", path)
+	return nil
+}
