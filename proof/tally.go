@@ -35,6 +35,9 @@ func (t *Tally) add(key string) {
 	t.counts[key]++
 }
 
+// Clone returns an independent copy.
+func (t *Tally) Clone() Tally { return Tally{Events: t.Events, counts: maps.Clone(t.counts)} }
+
 // Kinds returns how many events of each kind there were.
 func (t *Tally) Kinds() map[string]uint64 { return t.under("kind ") }
 

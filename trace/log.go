@@ -130,7 +130,7 @@ func (l *Log) add(e *cofferdam.Event, body []byte) (end int64, err error) {
 }
 
 // writable says whether an event may be written now, after mending what an
-// earlier failure left behind and recording that there was one. l.mu is held.
+// earlier failure left behind. l.mu is held.
 func (l *Log) writable() error {
 	switch {
 	case l.ended():
@@ -144,51 +144,65 @@ func (l *Log) writable() error {
 			Reason: "the trace of " + l.title() + " is closed",
 		}
 	}
-	if err := l.mend(); err != nil {
-		return err
-	}
-	if l.gap == nil {
-		return nil
-	}
-	g := l.gap
-	e, err := clean(cofferdam.Event{
-		Scope: l.scope, Session: l.id, Task: l.task, Source: "trace", Kind: cofferdam.EventGap,
-		Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: "trace"}, Reason: g.reason,
-		Fields: map[string]string{"since": g.since.UTC().Format(time.RFC3339Nano), "events": strconv.Itoa(g.events)},
-	}, l.red)
-	if err != nil {
-		return err
-	}
-	body, err := encode(e)
-	if err != nil {
-		return err
-	}
-	if err := l.write(&e, body); err != nil {
-		return err
-	}
-	l.gap = nil
-	return nil
+	return l.mend()
 }
 
-// write appends one event with one write, or leaves the log as it was. l.mu is
-// held.
+// write appends one event, after the gap if there was one, with one write, or
+// leaves the log as it was. l.mu is held.
 func (l *Log) write(e *cofferdam.Event, body []byte) error {
-	e.Seq = l.tree.Size()
-	l.line = append(l.line[:0], seqPrefix...)
-	l.line = strconv.AppendUint(l.line, e.Seq, 10)
-	l.line = append(l.line, body...)
+	gap, gapBody, err := l.gapEvent()
+	if err != nil {
+		return err
+	}
+	l.line = l.line[:0]
+	next, split := l.tree.Size(), 0
+	if gapBody != nil {
+		l.line = appendLine(l.line, next, gapBody)
+		next, split = next+1, len(l.line)
+	}
+	l.line = appendLine(l.line, next, body)
 	if _, err := l.file.Write(l.line); err != nil {
 		l.damaged = true
 		l.missed(1, err)
 		_ = l.mend() // at once if it can be; else before the next event
 		return unavailable("record event "+e.Kind, err)
 	}
-	l.count(*e, l.line)
+	if gapBody != nil {
+		l.count(gap, l.line[:split])
+		l.gap = nil
+	}
+	e.Seq = next
+	l.count(*e, l.line[split:])
 	l.notify()
 	if cap(l.line) > 1<<16 {
 		l.line = nil
 	}
 	return nil
+}
+
+func appendLine(p []byte, seq uint64, body []byte) []byte {
+	p = append(p, seqPrefix...)
+	p = strconv.AppendUint(p, seq, 10)
+	return append(p, body...)
+}
+
+// gapEvent returns the event that tells of l.gap and its encoding; nil if there
+// is no gap. l.mu is held.
+func (l *Log) gapEvent() (cofferdam.Event, []byte, error) {
+	g := l.gap
+	if g == nil {
+		return cofferdam.Event{}, nil, nil
+	}
+	e, err := clean(cofferdam.Event{
+		Scope: l.scope, Session: l.id, Task: l.task, Source: "trace", Kind: cofferdam.EventGap,
+		Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: "trace"}, Reason: g.reason,
+		Fields: map[string]string{"since": g.since.UTC().Format(time.RFC3339Nano), "events": strconv.Itoa(g.events)},
+	}, l.red)
+	if err != nil {
+		return e, nil, err
+	}
+	body, err := encode(e)
+	return e, body, err
 }
 
 // missed notes that events could not be recorded. l.mu is held.

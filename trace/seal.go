@@ -77,10 +77,14 @@ func (l *Log) close() error {
 	if err := l.writable(); err != nil {
 		return err
 	}
+	counts := l.tally.Clone()
+	if l.gap != nil {
+		counts.Add(cofferdam.EventGap, "") // goes in just before the seal
+	}
 	e, err := clean(cofferdam.Event{
 		Scope: l.scope, Session: l.id, Task: l.task, Source: "trace", Kind: cofferdam.EventSessionSeal,
 		Actor:  cofferdam.Principal{Kind: cofferdam.Platform, Name: "trace"},
-		Fields: l.tally.Fields(),
+		Fields: counts.Fields(),
 	}, nil) // numbers and the platform's words only: nothing to redact
 	if err != nil {
 		return err
