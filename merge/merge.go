@@ -48,6 +48,7 @@ type Repos interface {
 
 // Trace reads the record of a session; package trace offers it.
 type Trace interface {
+	// Events returns at most limit events; none means that there are no more.
 	Events(ctx context.Context, id cofferdam.SessionID, from uint64, limit int) ([]cofferdam.Event, error)
 }
 
@@ -251,6 +252,9 @@ func (s *Service) refusals(ctx context.Context, t cofferdam.Task) (found []coffe
 			if err != nil {
 				return nil, false, err
 			}
+			if len(page) == 0 {
+				break
+			}
 			for _, e := range page {
 				if e.Verdict != cofferdam.Refused {
 					continue
@@ -260,10 +264,7 @@ func (s *Service) refusals(ctx context.Context, t cofferdam.Task) (found []coffe
 				}
 				found = append(found, e)
 			}
-			if from += uint64(len(page)); len(page) < pageSize {
-				break
-			}
-			if from >= maxScan {
+			if from += uint64(len(page)); from >= maxScan {
 				return found, true, nil
 			}
 		}
