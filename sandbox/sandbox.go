@@ -119,7 +119,9 @@ type Offsets struct {
 	Stderr int64 `json:"stderr"`
 }
 
-// Sink takes output in order, per stream. off is the place of p's first byte.
+// Sink takes output in order, per stream. off is the place of p's first byte;
+// p is valid until Sink returns, and its nil acknowledges: an acknowledged byte
+// may be dropped when the journal needs room.
 // An error detaches. Output that the sink does not take stays with the box, and
 // at the journal's cap the command waits: nothing is lost.
 type Sink func(s Stream, off int64, p []byte) error

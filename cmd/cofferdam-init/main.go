@@ -98,7 +98,9 @@ func (b *box) configure(f guest.Frame) error {
 	if b.config.Version != guest.Version {
 		return fmt.Errorf("the host speaks version %d of the protocol, cofferdam-init version %d", b.config.Version, guest.Version)
 	}
-	if b.config.UID <= 0 || b.config.GID <= 0 {
+	if b.config.Unbounded {
+		b.config.UID, b.config.GID = 0, 0
+	} else if b.config.UID <= 0 || b.config.GID <= 0 {
 		return errors.New("commands may not run as root")
 	}
 	// Caught signals are back to their default in a command, ignored ones not.

@@ -168,4 +168,3 @@ func alive(t *testing.T, token string) bool {
 	}
 	return false
 }
-

@@ -78,7 +78,7 @@ type Host struct {
 // in journalDir (made if missing, mode 0700; it should be in memory) and owns
 // all three from now on. It does not wait for pid 1: Ready does.
 func NewHost(w, r *os.File, journalDir string, o Options) (*Host, error) {
-	if o.UID <= 0 || o.GID <= 0 {
+	if !o.Unbounded && (o.UID <= 0 || o.GID <= 0) {
 		return nil, &cofferdam.Error{Op: "guest.NewHost", Kind: cofferdam.Invalid, Subject: "start commands",
 			Reason: fmt.Sprintf("uid %d and gid %d must not be 0", o.UID, o.GID)}
 	}

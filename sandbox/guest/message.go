@@ -10,6 +10,9 @@ type Config struct {
 	Version int `json:"version"` // set by NewHost
 	UID     int `json:"uid"`     // of every command; 0 is refused
 	GID     int `json:"gid"`
+	// Unbounded is for the test-only driver without a boundary: commands run as
+	// pid 1's own user, root, and UID and GID are not looked at.
+	Unbounded bool `json:"unbounded,omitempty"`
 	// OpenFiles is RLIMIT_NOFILE of every command, and of pid 1, which needs
 	// three for each running command; PIDs is RLIMIT_NPROC. 0: as inherited.
 	OpenFiles int64 `json:"open_files,omitempty"`
