@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"cofferdam"
+)
+
+func TestEveryAdapterLoads(t *testing.T) {
+	if diff := cmp.Diff([]string{"claude", "command"}, List()); diff != "" {
+		t.Fatal(diff)
+	}
+	for _, name := range List() {
+		a, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Name != name {
+			t.Errorf("the file %s.toml holds the adapter %q", name, a.Name)
+		}
+	}
+}
+
+func TestUnknownAdapterSaysWhatThereIs(t *testing.T) {
+	_, err := Load("../adapters/claude")
+	if cofferdam.KindOf(err) != cofferdam.NotFound || !strings.Contains(cofferdam.HintOf(err), "claude, command") {
+		t.Fatalf("got %v, hint %q", err, cofferdam.HintOf(err))
+	}
+}
+
+func TestTextIsNeverATemplate(t *testing.T) {
+	a, err := Load("command")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := `{{.EnvDir}} $(id) "; rm -rf /`
+	c, err := a.Command(Input{Text: text, Command: "echo {{.Text}}", Branch: "cofferdam/t-1-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Shell != "echo {{.Text}}" || c.Env[0] != "COFFERDAM_TASK="+text || c.Stdin {
+		t.Fatalf("got %+v", c)
+	}
+}
+
+func TestClaudeIsToldTheTaskAndTheChecks(t *testing.T) {
+	a, err := Load("claude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := a.Command(Input{
+		Text: "--help fix it", Done: []string{"it works"}, Branch: "cofferdam/t-1-1",
+		Checks: []cofferdam.Check{{Command: "go test ./..."}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--help fix it", "- it works", "- go test ./...", "cofferdam/t-1-1"} {
+		if !strings.Contains(c.Argv[2], want) {
+			t.Errorf("the prompt lacks %q:\n%s", want, c.Argv[2])
+		}
+	}
+	if strings.HasPrefix(c.Argv[2], "-") {
+		t.Error("the prompt could be taken for an option")
+	}
+	setup, err := a.SetupCommands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(setup[0], "@anthropic-ai/claude-code@"+a.Version) {
+		t.Errorf("the version is not pinned: %s", setup[0])
+	}
+}
+
+func TestTooLongAndZeroTextIsRefused(t *testing.T) {
+	a, err := Load("claude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{strings.Repeat("x", MaxPrompt), "a\x00b"} {
+		if _, err := a.Command(Input{Text: text}); cofferdam.KindOf(err) != cofferdam.Invalid {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestBadAdapters(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown key":    "name = \"x\"\nshell = \"true\"\nreader = \"lines\"\ncolour = 1",
+		"no name":        "shell = \"true\"\nreader = \"lines\"",
+		"both":           "name = \"x\"\nshell = \"true\"\nargv = [\"true\"]\nreader = \"lines\"",
+		"unknown reader": "name = \"x\"\nshell = \"true\"\nreader = \"tea leaves\"",
+		"bad template":   "name = \"x\"\nshell = \"{{.Nothing}}\"\nreader = \"lines\"",
+	} {
+		if _, err := parse([]byte(text)); err == nil {
+			t.Errorf("%s: was accepted", name)
+		}
+	}
+}
+
+// read feeds output in pieces of n bytes.
+func read(t *testing.T, adapter, output string, n int) ([]Event, End) {
+	t.Helper()
+	a, err := Load(adapter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []Event
+	r := a.NewReader(func(e Event) error { events = append(events, e); return nil })
+	for len(output) > 0 {
+		m := min(n, len(output))
+		if _, err := r.Write([]byte(output[:m])); err != nil {
+			t.Fatal(err)
+		}
+		output = output[m:]
+	}
+	end, err := r.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events, end
+}
+
+const stream = `{"type":"system","subtype":"init","tools":["Bash"]}
+{"type":"assistant","message":{"content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"1","name":"Bash","input":{"command":"ls\n-l","description":"d"}}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"1","content":"made.txt","is_error":false}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"2","content":[{"type":"text","text":"no"}],"is_error":true}]}}
+{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Odd","input":{"x":1}}]}}
+{"type":"result","subtype":"success","is_error":false,"result":"All well.\ncofferdam: nothing to do"}
+`
+
+func TestClaudeStreamIsReadHoweverItIsCut(t *testing.T) {
+	want := []Event{
+		{Kind: Message, Text: "I look."},
+		{Kind: Tool, Tool: "Bash", Text: "ls\n-l"},
+		{Kind: Answer, Text: "made.txt"},
+		{Kind: Answer, Text: "no", Error: true},
+		{Kind: Tool, Tool: "Odd", Text: `{"x":1}`},
+	}
+	for _, n := range []int{1, 7, 4096} {
+		events, end := read(t, "claude", stream, n)
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Errorf("pieces of %d: %s", n, diff)
+		}
+		if end.Said != NothingToDo || end.Failed || end.Skipped != 0 {
+			t.Errorf("pieces of %d: %+v", n, end)
+		}
+	}
+}
+
+func TestHostileLinesAreSkippedAndCounted(t *testing.T) {
+	huge := `{"type":"result","result":"` + strings.Repeat("x", MaxLine) + `"}`
+	output := "not json\n[1]\n{\"type\":7}\n\n" + huge + "\n" + `{"type":"result","is_error":true,"result":"cofferdam: blocked: no host"}`
+	events, end := read(t, "claude", output, 1000)
+	if len(events) != 0 || end.Skipped != 4 || end.Said != Blocked || end.Message != "no host" || !end.Failed {
+		t.Fatalf("events %v, end %+v", events, end)
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	events, end := read(t, "command", strings.Repeat("a line\n", MaxEvents+3), 1<<16)
+	if len(events) != MaxEvents || end.Dropped != 3 {
+		t.Fatalf("%d events, %d dropped", len(events), end.Dropped)
+	}
+	events, _ = read(t, "command", strings.Repeat("ä", MaxText)+"\xff end", 1<<16)
+	if text := events[0].Text; len(text) > MaxText || !strings.HasSuffix(text, "\uFFFD end") {
+		t.Fatalf("%d bytes, ends %q", len(text), text[len(text)-10:])
+	}
+}
+
+func TestWhatAnAgentSays(t *testing.T) {
+	for output, want := range map[string]End{
+		"":                                   {Said: Done},
+		"all done":                           {Said: Done, Message: "all done"},
+		"x\ncofferdam: nothing to do\n\n":    {Said: NothingToDo, Message: "cofferdam: nothing to do"},
+		"Cofferdam: Nothing to do.\r\n":      {Said: NothingToDo, Message: "Cofferdam: Nothing to do."},
+		"cofferdam: nothing to do\nbut wait": {Said: Done, Message: "but wait"},
+		"cofferdam: blocked: the API is unknown ": {Said: Blocked, Message: "the API is unknown"},
+	} {
+		_, end := read(t, "command", output, 100)
+		if diff := cmp.Diff(want, end); diff != "" {
+			t.Errorf("%q: %s", output, diff)
+		}
+	}
+}
+
+func TestEmitErrorStopsTheReader(t *testing.T) {
+	a, err := Load("command")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("disk full")
+	r := a.NewReader(func(Event) error { return full })
+	if _, err := r.Write([]byte("line\n")); !errors.Is(err, full) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add([]byte(stream), 3)
+	f.Fuzz(func(t *testing.T, output []byte, n int) {
+		n = 1 + max(n, -n)&0xff
+		whole, end := read(t, "claude", string(output), len(output)+1)
+		cut, cutEnd := read(t, "claude", string(output), n)
+		if diff := cmp.Diff(whole, cut); diff != "" {
+			t.Error(diff)
+		}
+		if end != cutEnd {
+			t.Errorf("%+v, cut %+v", end, cutEnd)
+		}
+	})
+}
