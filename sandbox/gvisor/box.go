@@ -140,7 +140,7 @@ func (b *box) tearDown(reason string) error {
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
 	}
-	state, err := filepath.Glob(filepath.Join(b.d.o.Root, "runsc", "*"+id+"*"))
+	state, err := filepath.Glob(filepath.Join(b.d.state, "*"+id+"*"))
 	errs = append(errs, err)
 	for _, path := range append(state, b.d.journalDir(b.spec.ID)) {
 		errs = append(errs, os.RemoveAll(path))

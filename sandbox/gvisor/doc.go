@@ -21,8 +21,9 @@
 //	boxes/ID/      one box: bundle, work.img, its own files and mount points
 //	image/HASH/    what boxes of one image have at "/"; shared, never written
 //	journal/ID/    output of its commands, on a tmpfs of our own
-//	runsc/         gVisor's own state
 //	program/       copies of pid 1 that boxes link to
 //
+// gVisor's own state is in /run/cofferdam-HASH, and the control groups of boxes
+// are in /cofferdam-HASH of each tree: HASH is of the path of the state folder.
 // Environment images (sandbox.Spec.Env) lie where the caller says.
 package gvisor

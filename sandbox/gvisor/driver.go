@@ -24,12 +24,6 @@ import (
 // before anything runs in it.
 const maxBoxes = 256
 
-// maxRoot is how long the path of the state folder may be: a unix socket in
-// it must fit into the 107 bytes that Linux allows.
-const maxRoot = 107 - len("/runsc/runsc-.sock") - boxIDLength
-
-const boxIDLength = 34
-
 // Options says where a Driver keeps its state and finds its programs.
 type Options struct {
 	Root  string // absolute folder of this driver alone; made if missing
@@ -42,6 +36,7 @@ type Options struct {
 // calls New sees to that.
 type Driver struct {
 	o       Options
+	state   string // gVisor's own files; a short path, since there are sockets in it
 	conf    *config.Config
 	flags   []string
 	cgroups cgroups
@@ -65,14 +60,12 @@ func New(o Options) (*Driver, error) {
 			return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: name, Reason: "not an absolute path"}
 		}
 	}
-	if len(o.Root) > maxRoot {
-		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "state folder " + o.Root,
-			Reason: "its path is too long for the sockets in it", Hint: fmt.Sprintf("choose a path of at most %d bytes", maxRoot)}
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{o: o, flags: flags(filepath.Join(o.Root, "runsc")), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
+	sum := sha256.Sum256([]byte(o.Root))
+	name := "cofferdam-" + hex.EncodeToString(sum[:4])
+	d := &Driver{o: o, state: filepath.Join("/run", name), flags: flags(filepath.Join("/run", name)), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
 	silenceLibrary()
 	var err error
 	if d.conf, err = configuration(d.flags); err != nil {
@@ -81,9 +74,8 @@ func New(o Options) (*Driver, error) {
 	if err := adopt(); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(o.Root))
 	// An error here is a finding of Check, and Create refuses.
-	d.cgroups, _ = findCgroups("/cofferdam-" + hex.EncodeToString(sum[:4]))
+	d.cgroups, _ = findCgroups("/" + name)
 	d.checker = checker{o: o, parent: d.cgroups.parent}
 	if err := d.prepare(); err != nil {
 		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
@@ -92,7 +84,10 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Folders of the state folder, as the package comment lists them.
+// folderNames are the folders of the state folder, as the package comment
+// lists them.
+var folderNames = []string{"boxes", "journal", "program", "image"}
+
 func (d *Driver) boxDir(id cofferdam.BoxID) string {
 	return filepath.Join(d.o.Root, "boxes", string(id))
 }
@@ -115,7 +110,7 @@ func (d *Driver) prepare() error {
 	if err := d.endLeftovers(); err != nil {
 		return fmt.Errorf("ending what an earlier keeper left: %w", err)
 	}
-	for _, name := range []string{"boxes", "journal", "runsc", "program", "image"} {
+	for _, name := range folderNames {
 		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
 			return err
 		}
@@ -147,9 +142,10 @@ func (d *Driver) endLeftovers() error {
 	for _, dir := range mounts {
 		errs = append(errs, unmount(dir))
 	}
-	for _, name := range []string{"boxes", "journal", "runsc", "program", "image"} {
+	for _, name := range folderNames {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)))
 	}
+	errs = append(errs, os.RemoveAll(d.state))
 	return errors.Join(errs...)
 }
 
@@ -227,7 +223,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	for _, b := range boxes {
 		errs = append(errs, b.Destroy(ctx))
 	}
-	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")))
+	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")), os.RemoveAll(d.state))
 	d.cgroups.close()
 	return errors.Join(errs...)
 }

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/gvisor"
+	"cofferdam/sandbox/keeper"
+
+	"golang.org/x/sys/unix"
+)
+
+// minimalEnv is all of the environment that a keeper has: gVisor's file
+// servers inherit it, and what is not there cannot be read there.
+func minimalEnv() []string {
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "LANG=C.UTF-8"}
+}
+
+// enter starts this program again, as the same process, in a mount namespace
+// of its own: what the host mounts later appears in it, and nothing of ours
+// outside. When the keeper and its boxes are gone the kernel removes the rest.
+func (s settings) enter() error {
+	runtime.LockOSThread() // the thread that unshares is the one that goes on
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
+	}
+	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--ready", fmt.Sprint(s.ready)}
+	return fmt.Errorf("starting again: %w", unix.Exec("/proc/self/exe", args, minimalEnv()))
+}
+
+// layer is the error for something the host does not offer.
+func layer(name, fix string, err error) error {
+	return &cofferdam.Error{Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper: " + name,
+		Reason: err.Error(), Hint: fix, Err: err}
+}
+
+// keep serves until ctx ends, and then ends every box.
+func (s settings) keep(ctx context.Context) (err error) {
+	ready := s.reporter()
+	defer func() { ready(err) }()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	lock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if s.ready > 0 {
+		out, err := openLog(filepath.Join(s.state, "keeper.log"))
+		if err != nil {
+			return layer("its log", "choose a state folder that can be written", err)
+		}
+		defer out.Close()
+		log = slog.New(slog.NewJSONHandler(out, nil))
+	}
+	o, err := s.driver()
+	if err != nil {
+		return err
+	}
+	o.Log = log
+	driver, err := gvisor.New(o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// ctx has ended; what is left has to go all the same.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		err = errors.Join(err, driver.Close(closing))
+	}()
+	l, err := s.listen()
+	if err != nil {
+		return err
+	}
+	log.InfoContext(ctx, "keeper is ready", "socket", s.socket, "state", s.state, "pid", os.Getpid())
+	ready(nil)
+	err = keeper.Serve(ctx, l, map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: driver}, log)
+	log.InfoContext(ctx, "keeper ends, and every box with it")
+	return err
+}
+
+// closeTime is for ending all boxes; each takes about a tenth of a second.
+const closeTime = time.Minute
+
+// lock keeps a second keeper off the state folder. The kernel drops it when
+// this process ends, however it ends.
+func (s settings) lock() (*os.File, error) {
+	if err := os.MkdirAll(s.state, 0o700); err != nil {
+		return nil, layer("state folder", "choose a folder that root can make, with --state", err)
+	}
+	path := filepath.Join(s.state, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, layer("state folder", "choose a folder that root can write, with --state", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return f, errors.Join(f.Truncate(0), mark(f))
+	}
+	holder := make([]byte, 32)
+	n, _ := f.Read(holder)
+	_ = f.Close() // nothing was written
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, layer("lock of state folder", "choose a folder on a local disk, with --state", err)
+	}
+	return nil, &cofferdam.Error{Op: "keeper.lock", Kind: cofferdam.Conflict, Subject: "starting keeper",
+		Reason: fmt.Sprintf("another keeper (%s) works in %s", holder[:n], s.state),
+		Hint:   "use that one, stop it first, or give another folder with --state and another --socket"}
+}
+
+// mark writes into the lock who holds it.
+func mark(f *os.File) error {
+	_, err := fmt.Fprintf(f, "process %d", os.Getpid())
+	return err
+}
+
+// listen makes the socket, which only root can open. One that nobody answers
+// on is what a killed keeper left.
+func (s settings) listen() (*net.UnixListener, error) {
+	const fix = "give another path with --socket"
+	if err := os.MkdirAll(filepath.Dir(s.socket), 0o700); err != nil {
+		return nil, layer("socket", fix, err)
+	}
+	if c, err := net.DialTimeout("unix", s.socket, time.Second); err == nil {
+		return nil, errors.Join(&cofferdam.Error{Op: "keeper.listen", Kind: cofferdam.Conflict, Subject: "starting keeper",
+			Reason: "somebody answers on " + s.socket + " already", Hint: fix}, c.Close())
+	}
+	if info, err := os.Lstat(s.socket); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, layer("socket", fix, fmt.Errorf("%s is there and is no socket", s.socket))
+		}
+		if err := os.Remove(s.socket); err != nil {
+			return nil, layer("socket", fix, err)
+		}
+	}
+	before := unix.Umask(0o177)
+	defer unix.Umask(before)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket})
+	if err != nil {
+		return nil, layer("socket", fix, err)
+	}
+	return l, nil
+}
+
+// reporter tells the process that started this one in the background, once,
+// how that went.
+func (s settings) reporter() func(error) {
+	if s.ready <= 0 {
+		return func(error) {}
+	}
+	unix.CloseOnExec(s.ready)
+	var out io.WriteCloser = os.NewFile(uintptr(s.ready), "ready")
+	return func(err error) {
+		if out == nil {
+			return
+		}
+		if err != nil {
+			report(out, err)
+		} else {
+			fmt.Fprint(out, readyWord)
+		}
+		_ = out.Close() // who waits sees the end of the pipe in any case
+		out = nil
+	}
+}

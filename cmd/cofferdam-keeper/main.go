@@ -1,0 +1,153 @@
+// Command cofferdam-keeper owns the boxes of one host: it makes them, holds
+// their output, exit codes and network devices, and offers them to the server
+// on a unix socket. It outlives the server and ends every box when it ends.
+//
+// It decides nothing about what a box may do, knows no secret and speaks to
+// nobody but processes of its own user. Its invariant: one keeper per state
+// folder, in a mount namespace of its own, so that no mount of a box is ever
+// seen by the host or left behind.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"cofferdam"
+	"cofferdam/sandbox/gvisor"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where things are unless flags say otherwise.
+const (
+	defaultState  = "/var/lib/cofferdam/keeper"
+	defaultSocket = "/run/cofferdam/keeper.sock"
+)
+
+// settings are the flags.
+type settings struct {
+	socket, state string
+	check, detach bool
+	inside        bool // this process has its own mount namespace already
+	ready         int  // descriptor on which a detached keeper reports; 0: none
+}
+
+const usage = `cofferdam-keeper owns the boxes of this host.
+
+usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--detach]
+       cofferdam-keeper --check [--state FOLDER]
+
+  --socket PATH    unix socket for the server (default ` + defaultSocket + `)
+  --state FOLDER   folder of this keeper alone (default ` + defaultState + `)
+  --detach         start in the background; return when boxes can be made
+  --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made
+
+exit codes: 0 done, 1 failed, 2 wrong usage
+example: cofferdam-keeper --check --state /var/lib/cofferdam/keeper
+`
+
+func main() {
+	s, err := parse(os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if err == nil {
+		err = s.run(ctx)
+	}
+	if err != nil {
+		report(os.Stderr, err)
+		os.Exit(cofferdam.Kinds()[cofferdam.KindOf(err)].Exit)
+	}
+}
+
+// report prints an error in the two lines of the house.
+func report(w io.Writer, err error) {
+	fmt.Fprintf(w, "cofferdam-keeper: %v\nhint: %s\n", err, cofferdam.HintOf(err))
+}
+
+func parse(args []string, help io.Writer) (settings, error) {
+	var s settings
+	set := flag.NewFlagSet("cofferdam-keeper", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.StringVar(&s.socket, "socket", defaultSocket, "")
+	set.StringVar(&s.state, "state", defaultState, "")
+	set.BoolVar(&s.check, "check", false, "")
+	set.BoolVar(&s.detach, "detach", false, "")
+	set.BoolVar(&s.inside, "inside", false, "")
+	set.IntVar(&s.ready, "ready", 0, "")
+	err := set.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(help, usage)
+		return s, err
+	}
+	if err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %.80q", set.Arg(0))
+	}
+	for _, path := range []*string{&s.socket, &s.state} {
+		if err == nil {
+			*path, err = filepath.Abs(*path)
+		}
+	}
+	if err != nil {
+		return s, &cofferdam.Error{Op: "keeper.parse", Kind: cofferdam.Invalid, Subject: "reading flags", Reason: err.Error(),
+			Hint: "see cofferdam-keeper --help", Err: err}
+	}
+	return s, nil
+}
+
+func (s settings) run(ctx context.Context) error {
+	switch {
+	case s.check:
+		return s.examine(ctx)
+	case os.Geteuid() != 0:
+		return &cofferdam.Error{Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper",
+			Reason: "boxes need mounts, control groups and network namespaces, which only root may make",
+			Hint:   "run it as root; keepers of ordinary users come in a later version"}
+	case s.detach:
+		return s.background(ctx)
+	case !s.inside:
+		return s.enter()
+	}
+	return s.keep(ctx)
+}
+
+// driver says where the driver finds its programs: beside this one.
+func (s settings) driver() (gvisor.Options, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return gvisor.Options{}, fmt.Errorf("finding own program: %w", err)
+	}
+	dir := filepath.Dir(self)
+	return gvisor.Options{
+		Root: s.state, Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
+	}, nil
+}
+
+// examine prints what the driver finds on this host.
+func (s settings) examine(ctx context.Context) error {
+	o, err := s.driver()
+	if err != nil {
+		return err
+	}
+	findings := gvisor.Check(ctx, o)
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	if err := out.Encode(findings); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Level == "fail" {
+			return &cofferdam.Error{Op: "keeper.check", Kind: cofferdam.Unavailable, Subject: f.Name, Reason: f.Detail, Hint: f.Fix}
+		}
+	}
+	return nil
+}
