@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,6 +174,16 @@ func (c *checker) init(context.Context) (string, string, error) {
 	const fix = "build and install all programs of one release together: make build"
 	if err := executable(c.o.Init); err != nil {
 		return "", fix, err
+	}
+	f, err := elf.Open(c.o.Init)
+	if err != nil {
+		return "", fix, fmt.Errorf("%s is not a program: %w", c.o.Init, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return "", fix, fmt.Errorf("%s is not static, so that it cannot run in every image", c.o.Init)
+		}
 	}
 	return c.o.Init, "", nil
 }

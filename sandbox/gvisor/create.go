@@ -72,9 +72,6 @@ func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
 	if s.Limits, err = limits(s.Limits); err != nil {
 		return err
 	}
-	if s.Image == "" {
-		s.Image = HostImage
-	}
 	if err := checkImage(s.Image, d.o.Root); err != nil {
 		return err
 	}
@@ -103,8 +100,7 @@ func checkEnv(s sandbox.Spec) error {
 	case errors.Is(err, os.ErrNotExist) && s.SetupPhase:
 		return nil
 	case err != nil:
-		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.NotFound, Subject: "environment image " + s.Env,
-			Reason: "cannot be opened", Hint: "run the setup phase first", Err: err}
+		return invalid("environment image "+s.Env, "cannot be opened", "run the setup phase first")
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 
 	"golang.org/x/sys/unix"
@@ -321,12 +320,11 @@ func checkImage(image, state string) error {
 		return nil
 	}
 	if !filepath.IsAbs(image) || filepath.Clean(image) != image {
-		return invalid("image "+image, "neither host nor an absolute path", hint)
+		return invalid(fmt.Sprintf("image %q", image), "neither host nor an absolute path", hint)
 	}
 	resolved, err := filepath.EvalSymlinks(image)
 	if err != nil {
-		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.NotFound, Subject: "image " + image,
-			Reason: "no such folder", Hint: hint, Err: err}
+		return invalid("image "+image, "no such folder", hint)
 	}
 	if resolved != image {
 		return invalid("image "+image, "a link, which may change under the box", "give the folder it leads to: "+resolved)
