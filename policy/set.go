@@ -52,11 +52,12 @@ type entry struct {
 	policy *cedar.Policy
 }
 
-// New compiles a grant. Cedar text that cannot be parsed, ids that are taken
+// New compiles a grant. Its rules are numbered anew, so that lists may be put
+// together. Cedar text that cannot be parsed, ids that are taken
 // and rules that did not come from ParseAllow are Invalid errors.
 func New(g Grant) (*Set, error) {
 	s := &Set{grant: g}
-	s.grant.Allow, s.grant.Dropped = slices.Clone(g.Allow), slices.Clone(g.Dropped)
+	s.grant.Allow, s.grant.Dropped = number(slices.Clone(g.Allow)), slices.Clone(g.Dropped)
 	if len(g.Operator) > maxOperator {
 		return nil, badPolicy(fmt.Errorf("the text is larger than %d bytes", maxOperator))
 	}
