@@ -74,7 +74,11 @@ type Options struct {
 	Repos    Repos
 	Signer   Signer
 	Record   cofferdam.Recorder // the host log
-	Log      *slog.Logger       // nil: none
+	// Landable is asked right before the base branch moves, beside
+	// Tasks.Landable; package merge offers one that checks the receipt's
+	// signature. nil: nobody more is asked.
+	Landable func(ctx context.Context, t cofferdam.Task) error
+	Log      *slog.Logger // nil: none
 	// Parallel is how many sessions run at a time; 0: DefaultParallel.
 	Parallel int
 	// Point is told where the flow stands: "prepare:before", "prepare:after"
@@ -141,6 +145,9 @@ func New(ctx context.Context, o Options) *Flow {
 	}
 	if o.Point == nil {
 		o.Point = func(string) {}
+	}
+	if o.Landable == nil {
+		o.Landable = func(context.Context, cofferdam.Task) error { return nil }
 	}
 	life, stop := context.WithCancelCause(ctx)
 	f := &Flow{o: o, life: life, stop: stop, steps: newSteps(o)}

@@ -27,7 +27,10 @@ func (s *steps) land(ctx context.Context, t cofferdam.Task) error {
 		return err
 	}
 	if l.Landed.IsZero() {
-		if err := s.o.Tasks.Landable(ctx, t); err != nil {
+		if err := s.mayLand(ctx, t); err != nil {
+			if passing(err) {
+				return err
+			}
 			return s.unland(ctx, t, task.ReasonPolicy, err)
 		}
 		if again, err := s.moveBase(ctx, t, l); err != nil || again {
@@ -40,6 +43,14 @@ func (s *steps) land(ctx context.Context, t cofferdam.Task) error {
 	}
 	_, err = s.move(ctx, t, verdict{to: cofferdam.Done}, func(t *cofferdam.Task) { t.Landed = t.Head })
 	return err
+}
+
+// mayLand asks the gate once more, with the task as it is now.
+func (s *steps) mayLand(ctx context.Context, t cofferdam.Task) error {
+	if err := s.o.Tasks.Landable(ctx, t); err != nil {
+		return err
+	}
+	return s.o.Landable(ctx, t)
 }
 
 // moveBase moves the branch between its two entries in the record. dropped says
