@@ -99,8 +99,8 @@ func (l *Log) each(ctx context.Context, from uint64, fn func(line []byte) error)
 }
 
 // Follow calls fn with every event of a session from number from on, waits for
-// more, and returns nil after the last one of a sealed log, or the first error
-// of fn or ctx. A slow fn holds up nobody.
+// more, and returns nil after the closing event (Seal may have a moment to go
+// still), or the first error of fn or ctx. A slow fn holds up nobody.
 func (s *Store) Follow(ctx context.Context, id cofferdam.SessionID, from uint64, fn func(cofferdam.Event) error) error {
 	for {
 		// Ask for the signal first: what is recorded in between is not missed.
@@ -162,11 +162,12 @@ func (s *Store) reader(id cofferdam.SessionID) (*Log, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l, ok := s.open[id]; ok {
+	l, ok := s.open[id]
+	s.mu.Unlock()
+	if ok {
 		return l, nil
 	}
-	l := &Log{id: id, path: s.path(id), store: s}
+	l = &Log{id: id, path: s.path(id), store: s}
 	f, err := os.Open(l.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, &cofferdam.Error{
