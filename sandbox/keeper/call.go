@@ -69,6 +69,9 @@ func (c *call) do(ctx context.Context) (reply, error) {
 		return c.create(ctx)
 	}
 	b, err := c.open(ctx)
+	if c.r.Op == opDestroy && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return reply{}, nil // destroying twice is no error
+	}
 	if err != nil {
 		return reply{}, err
 	}

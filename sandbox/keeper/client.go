@@ -252,13 +252,14 @@ func (l *line) begin(r request) error {
 			Reason: fmt.Sprintf("it runs as user %d, which is neither you nor root", uid), Err: err,
 			Hint: "look who made that socket"}
 	}
-	if err := writeJSON(l.conn, hello{Protocol: protocolName, Version: Version}); err != nil {
-		return l.broken(err)
+	sendErr := writeJSON(l.conn, hello{Protocol: protocolName, Version: Version})
+	if sendErr == nil {
+		sendErr = writeJSON(l.conn, r)
 	}
-	sendErr := writeJSON(l.conn, r) // a keeper that refuses may have hung up: read why
 	if cofferdam.KindOf(sendErr) == cofferdam.Invalid {
 		return sendErr
 	}
+	// A keeper that refuses may have hung up already: read why.
 	f, err := l.read()
 	if err != nil {
 		return err
