@@ -10,6 +10,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -117,6 +118,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newDebug(a))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp())
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(c, err.Error()) })
 	eachCommand(root, finish)
 	return root
@@ -159,6 +161,9 @@ func finish(c *cobra.Command) {
 		if _, done := f.Value.(*onceValue); !done {
 			f.Value = &onceValue{Value: f.Value, name: f.Name}
 		}
+		if f.DefValue == "0s" {
+			f.DefValue = "" // help says in words what leaving it away means
+		}
 	}
 	c.LocalNonPersistentFlags().VisitAll(once)
 	c.PersistentFlags().VisitAll(once)
@@ -190,6 +195,12 @@ func group(c *cobra.Command, args []string) error {
 		reason += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return usage(c, reason)
+}
+
+// help prints what a command does, how it is called, and its exit codes last.
+func help(c *cobra.Command) {
+	text, codes := split(c)
+	fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s\nExit codes:\n%s\n", text, c.UsageString(), codes)
 }
 
 func newNoun(use, short string, verbs ...*cobra.Command) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cofferdam"
+	"cofferdam/secret"
 	"cofferdam/task"
 )
 
@@ -52,11 +53,11 @@ func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (coffe
 	if _, err := s.Models.FindModel(ctx, s.Scope, r.Name); err == nil {
 		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + r.Name, Reason: "there is one of this name", Hint: "choose another with --name, or remove it first"}
 	}
-	if err := s.Secrets.Seal(ctx, s.Scope, ModelSecret(m.ID), []byte(r.Key)); err != nil {
+	if err := s.Secrets.Put(ctx, s.Scope, ModelSecret(m.ID), secret.NewValue([]byte(r.Key))); err != nil {
 		return m, err
 	}
 	if err := s.Models.AddModel(ctx, m); err != nil {
-		return m, join(err, s.Secrets.Forget(ctx, s.Scope, ModelSecret(m.ID)))
+		return m, join(err, s.Secrets.Remove(ctx, s.Scope, ModelSecret(m.ID)))
 	}
 	return m, nil
 }
@@ -124,7 +125,7 @@ func (s *Service) RemoveModel(ctx context.Context, name string) error {
 	if err := s.Models.RemoveModel(ctx, s.Scope, m.ID); err != nil {
 		return err
 	}
-	return forgotten(s.Secrets.Forget(ctx, s.Scope, ModelSecret(m.ID)))
+	return forgotten(s.Secrets.Remove(ctx, s.Scope, ModelSecret(m.ID)))
 }
 
 // forgotten treats a secret that was not there as forgotten.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cofferdam"
+	"cofferdam/secret"
 	"cofferdam/task"
 )
 
@@ -47,19 +48,23 @@ func (s *Service) AddRepo(ctx context.Context, r cofferdam.RepoRequest) (cofferd
 	if _, err := s.Repos.FindRepo(ctx, s.Scope, r.Name); err == nil {
 		return repo, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "repository " + r.Name, Reason: "there is one of this name", Hint: "choose another with --name, or remove it first"}
 	}
-	base, err := s.CheckUpstream(ctx, repo, []byte(r.Credential))
+	var credential secret.Value
+	if r.Credential != "" {
+		credential = secret.NewValue([]byte(r.Credential))
+	}
+	base, err := s.CheckUpstream(ctx, repo, credential)
 	if err != nil {
 		return repo, err
 	}
 	repo.Base = base
 	if r.Credential != "" {
-		if err := s.Secrets.Seal(ctx, s.Scope, RepoSecret(repo.ID), []byte(r.Credential)); err != nil {
+		if err := s.Secrets.Put(ctx, s.Scope, RepoSecret(repo.ID), credential); err != nil {
 			return repo, err
 		}
 	}
 	if err := s.Repos.AddRepo(ctx, repo); err != nil {
 		if r.Credential != "" {
-			err = join(err, s.Secrets.Forget(ctx, s.Scope, RepoSecret(repo.ID)))
+			err = join(err, s.Secrets.Remove(ctx, s.Scope, RepoSecret(repo.ID)))
 		}
 		return repo, err
 	}
@@ -136,5 +141,5 @@ func (s *Service) RemoveRepo(ctx context.Context, name string) error {
 	if err := s.Repos.RemoveRepo(ctx, s.Scope, repo.ID); err != nil {
 		return err
 	}
-	return forgotten(s.Secrets.Forget(ctx, s.Scope, RepoSecret(repo.ID)))
+	return forgotten(s.Secrets.Remove(ctx, s.Scope, RepoSecret(repo.ID)))
 }

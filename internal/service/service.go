@@ -16,6 +16,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/doctor"
+	"cofferdam/secret"
 	"cofferdam/task"
 )
 
@@ -59,10 +60,11 @@ type Models interface {
 	RemoveModel(ctx context.Context, scope cofferdam.Scope, id cofferdam.ModelID) error
 }
 
-// Secrets seals values. RepoSecret and ModelSecret name them.
+// Secrets seals values; package secret offers it. RepoSecret and ModelSecret
+// name them.
 type Secrets interface {
-	Seal(ctx context.Context, scope cofferdam.Scope, name string, value []byte) error
-	Forget(ctx context.Context, scope cofferdam.Scope, name string) error
+	Put(ctx context.Context, scope cofferdam.Scope, name string, value secret.Value) error
+	Remove(ctx context.Context, scope cofferdam.Scope, name string) error
 }
 
 // Sessions finds attempts. Task narrows to one task unless it is "".
@@ -101,7 +103,7 @@ type Options struct {
 	Trace    Trace
 	// CheckUpstream looks at a repository before it is added and returns its
 	// base branch: the one asked for, or the one HEAD names.
-	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential []byte) (cofferdam.Ref, error)
+	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)
 	// NeedsModel says whether an agent calls a model; an error if there is no such agent.
 	NeedsModel func(agent string) (bool, error)
 	Presets    map[string][]string // see config.Presets
