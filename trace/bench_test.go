@@ -14,7 +14,7 @@ import (
 func benchEvent(durable bool) cofferdam.Event {
 	return cofferdam.Event{
 		Task: "t-0123456789abcdef0123456789abcdef", Source: "egress", Kind: cofferdam.EventRequest, Verdict: cofferdam.Allowed, Rule: "allow-1",
-		Resource: "registry.npmjs.org:443", Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "command"}, Durable: durable,
+		Resource: "packages.example.com:443", Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "command"}, Durable: durable,
 		Fields: map[string]string{"method": "GET", "path": "/left-pad/-/left-pad-1.3.0.tgz", "address": "198.18.0.7"},
 	}
 }

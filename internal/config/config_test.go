@@ -148,7 +148,7 @@ func TestPresets(t *testing.T) {
 		case "npm":
 			return []byte("https://user:secret@npm.test/path/\n"), nil
 		case "go":
-			return []byte("https://proxy.test,http://other.test:3000|direct\nsum.golang.org\n"), nil
+			return []byte("https://proxy.test,http://other.test:3000|direct\nsum.test\n"), nil
 		case "pip":
 			return nil, errors.New("not installed")
 		}
@@ -156,7 +156,7 @@ func TestPresets(t *testing.T) {
 	}}
 	got := Presets(t.Context(), Config{Presets: map[string][]string{"own": {"packages.test"}, "npm": {"mirror.test"}}}, m)
 	want := map[string][]string{
-		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.golang.org"},
+		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.test"},
 		"apt": {"deb.test", "three.test", "two.test:8443"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -166,14 +166,17 @@ func TestPresets(t *testing.T) {
 
 func TestPipPreset(t *testing.T) {
 	for out, want := range map[string][]string{
-		"":                                       {"files.pythonhosted.org", "pypi.org"},
-		":env:.cert='/x'\n":                      {"files.pythonhosted.org", "pypi.org"},
+		"":                                       {"files.index.test", "index.test"},
+		":env:.cert='/x'\n":                      {"files.index.test", "index.test"},
 		"global.index-url='https://in.test/s'\n": {"in.test"},
-		"global.extra-index-url='https://a.test/ https://b.test'\n": {"a.test", "b.test", "files.pythonhosted.org", "pypi.org"},
+		"global.extra-index-url='https://a.test/ https://b.test'\n": {"a.test", "b.test", "files.index.test", "index.test"},
 	} {
 		m := Machine{Run: func(_ context.Context, name string, _ ...string) ([]byte, error) {
-			if name == "pip" {
+			switch name {
+			case "pip":
 				return []byte(out), nil
+			case "python3":
+				return []byte("https://index.test/simple\nhttps://files.index.test\n"), nil
 			}
 			return nil, errors.New("none")
 		}}

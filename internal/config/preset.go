@@ -104,8 +104,12 @@ func (m Machine) golang(ctx context.Context) []string {
 	return hosts
 }
 
-// pip reads the index and the extra ones; without a setting it is PyPI, whose
-// files come from a second host.
+// pipDefault prints the index that pip uses without a setting, and where that
+// one keeps its files.
+const pipDefault = `from pip._internal.models.index import PyPI as p; print(p.simple_url); print("https://" + p.file_storage_domain)`
+
+// pip reads the index and the extra ones; without a setting it asks pip for the
+// index it then uses.
 func (m Machine) pip(ctx context.Context) []string {
 	if m.Run == nil {
 		return nil
@@ -131,8 +135,9 @@ func (m Machine) pip(ctx context.Context) []string {
 			hosts = append(hosts, hostOf(u))
 		}
 	}
-	if !index || slices.Contains(hosts, "pypi.org") {
-		hosts = append(hosts, "pypi.org", "files.pythonhosted.org")
+	own := strings.Fields(string(m.output(ctx, "python3", "-c", pipDefault)))
+	if len(own) == 2 && (!index || slices.Contains(hosts, hostOf(own[0]))) {
+		hosts = append(hosts, hostOf(own[0]), hostOf(own[1]))
 	}
 	return hosts
 }

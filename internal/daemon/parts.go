@@ -2,17 +2,21 @@ package daemon
 
 import (
 	"context"
+	"io"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"cofferdam"
+	"cofferdam/environment"
 	"cofferdam/gateway"
 	"cofferdam/gateway/egress"
 	"cofferdam/gateway/git"
 	"cofferdam/gateway/model"
 	"cofferdam/gateway/wire"
+	"cofferdam/internal/config"
 	"cofferdam/internal/engine"
 	"cofferdam/internal/redact"
 	"cofferdam/internal/repo"
@@ -35,6 +39,8 @@ type parts struct {
 	signer proof.Signer
 	vault  *secret.Vault
 	trace  *trace.Store
+
+	redactor *redact.Redactor
 
 	boxes *keeper.Client
 
@@ -67,11 +73,11 @@ func (s *server) keep(ctx context.Context) error {
 	if s.vault, err = secret.Open(ctx, filepath.Join(s.State, "vault"), s.store); err != nil {
 		return err
 	}
-	red := redact.New(nil)
-	if err := s.vault.Feed(red); err != nil {
+	s.redactor = redact.New(nil)
+	if err := s.vault.Feed(s.redactor); err != nil {
 		return err
 	}
-	if s.trace, err = trace.Open(filepath.Join(s.State, "trace"), s.signer, red); err != nil {
+	if s.trace, err = trace.Open(filepath.Join(s.State, "trace"), s.signer, s.redactor); err != nil {
 		return err
 	}
 	s.closing("trace", s.trace.Close)
@@ -84,7 +90,6 @@ func (s *server) dial(ctx context.Context) error {
 	if s.boxes, err = keeper.Dial(ctx, s.Keeper); err != nil {
 		return err
 	}
-	s.closing("keeper", s.boxes.Close)
 	return nil
 }
 
@@ -124,6 +129,40 @@ func (s *server) credential(ctx context.Context, r cofferdam.Repo) (secret.Value
 		return secret.Value{}, false, nil
 	}
 	return v, err == nil, err
+}
+
+// trustFile is where Debian and Ubuntu keep the roots that the machine trusts.
+const trustFile = "/etc/ssl/certs/ca-certificates.crt"
+
+// attach builds what runs sessions and what judges their results.
+func (s *server) attach(ctx context.Context) error {
+	environments, err := environment.Open(filepath.Join(s.State, "environments"))
+	if err != nil {
+		return err
+	}
+	roots, err := os.ReadFile(trustFile)
+	if err != nil {
+		return &cofferdam.Error{Op: "daemon.attach", Kind: cofferdam.Unavailable, Subject: "file " + trustFile, Hint: "apt-get install ca-certificates", Err: err}
+	}
+	s.sessions, err = session.New(session.Options{
+		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: environments, Router: s.routes,
+		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
+		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) },
+		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: config.Variables(ctx, config.ThisMachine()),
+		Trust: append(append(roots, '\n'), s.ca.PEM()...), AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.tasks = task.New(task.Options{Store: s.store, Record: s.trace.Host()})
+	s.merges = merge.New(merge.Options{
+		Store: s.store, Repos: s.mirror, Trace: s.trace, Record: s.trace.Host(), PublicKey: s.signer.Public(),
+		Receipt: func(ctx context.Context, t cofferdam.TaskID, c cofferdam.Commit) ([]byte, error) {
+			r, err := s.store.ReceiptFor(ctx, t, c)
+			return r.Note, err
+		},
+	})
+	return nil
 }
 
 // move starts the engine and the worker of its workflows.

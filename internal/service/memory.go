@@ -61,7 +61,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 			}
 			return agent == "claude", nil
 		},
-		Presets: map[string][]string{"npm": {"registry.npmjs.org"}}, PublicKey: "test+00000000+AAAA",
+		Presets: map[string][]string{"npm": {"packages.example.com"}}, PublicKey: "test+00000000+AAAA",
 	}
 }
 
