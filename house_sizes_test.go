@@ -18,6 +18,11 @@ const (
 	maxMethods       = 40
 )
 
+// manyMethods are the types that may have more methods than maxMethods, and why.
+var manyMethods = map[string]string{
+	"internal/store.Store": "one file per noun; each noun's interface is small, and the store implements them all",
+}
+
 func TestSizes(t *testing.T) {
 	table := rooms(t)
 	for _, p := range packages(t) {
@@ -51,7 +56,7 @@ func TestSizes(t *testing.T) {
 			}
 		}
 		for name, n := range methods {
-			if n > maxMethods {
+			if n > maxMethods && manyMethods[p.name()+"."+name] == "" {
 				t.Errorf("%s: the type %s has %d methods, more than %d", p.name(), name, n, maxMethods)
 			}
 		}
