@@ -138,6 +138,7 @@ func (s *stream) floor() int64 {
 
 // punch gives back the file's space before offset to. Host.mu is held.
 func (s *stream) punch(to int64) {
+	to = min(to, s.written) // what is pending has no space yet
 	to -= to % page
 	if to <= s.base {
 		return

@@ -1,0 +1,185 @@
+package guest_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+)
+
+// scripted is a pid 1 played by the test.
+type scripted struct {
+	*guest.Host
+	in  *guest.Reader // what the host says
+	out *os.File      // what we say
+}
+
+func newScripted(t *testing.T, hello string) *scripted {
+	t.Helper()
+	toInit, w := pipe(t)
+	r, fromInit := pipe(t)
+	h, err := guest.NewHost(w, r, filepath.Join(t.TempDir(), "j"), guest.Options{Config: guest.Config{UID: 1, GID: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close("test over"); toInit.Close(); fromInit.Close() })
+	s := &scripted{Host: h, in: guest.NewReader(toInit, guest.MaxStart), out: fromInit}
+	s.want(t, guest.KindConfig)
+	s.say(guest.KindHello, 0, hello)
+	return s
+}
+
+func (s *scripted) say(k guest.Kind, command uint32, payload string) {
+	s.out.Write(guest.AppendFrame(nil, guest.Frame{Kind: k, Command: command, Payload: []byte(payload)}))
+}
+
+// want reads frames up to one of kind k.
+func (s *scripted) want(t *testing.T, k guest.Kind) guest.Frame {
+	t.Helper()
+	for {
+		f, err := s.in.Next()
+		if err != nil {
+			t.Fatalf("waiting for kind %d: %v", k, err)
+		}
+		if f.Kind == k {
+			return f
+		}
+	}
+}
+
+func TestHostileGuest(t *testing.T) {
+	limit := func(n int64) string { return string(guest.AppendLimit(nil, guest.Limit{Offset: n})) }
+	tests := map[string]func(s *scripted){
+		"a command nobody started":   func(s *scripted) { s.say(guest.KindExit, 2, `{"exit":0}`) },
+		"command 0":                  func(s *scripted) { s.say(guest.KindOutput, 0, "\x01x") },
+		"command of a large number":  func(s *scripted) { s.say(guest.KindOutput, 1<<31, "\x01x") },
+		"second hello":               func(s *scripted) { s.say(guest.KindHello, 0, `{"version":1}`) },
+		"unknown kind":               func(s *scripted) { s.say(99, 1, "") },
+		"the host's own kind":        func(s *scripted) { s.say(guest.KindStart, 1, "") },
+		"stream 3":                   func(s *scripted) { s.say(guest.KindOutput, 1, "\x03x") },
+		"stream 0":                   func(s *scripted) { s.say(guest.KindOutput, 1, "\x00x") },
+		"empty output":               func(s *scripted) { s.say(guest.KindOutput, 1, "\x01") },
+		"large frame":                func(s *scripted) { s.say(guest.KindOutput, 1, strings.Repeat("x", guest.ChunkSize+2)) },
+		"length of 4 GiB":            func(s *scripted) { s.out.WriteString("\xff\xff\xff\xff\x42\x00\x00\x00\x01") },
+		"length below 5":             func(s *scripted) { s.out.WriteString("\x00\x00\x00\x04\x42\x00\x00\x00\x01") },
+		"output after its end":       func(s *scripted) { s.say(guest.KindOutputEnd, 1, "\x01"); s.say(guest.KindOutput, 1, "\x01x") },
+		"an end twice":               func(s *scripted) { s.say(guest.KindOutputEnd, 1, "\x01"); s.say(guest.KindOutputEnd, 1, "\x01") },
+		"exit twice":                 func(s *scripted) { s.say(guest.KindExit, 1, `{"exit":0}`); s.say(guest.KindExit, 1, `{"exit":0}`) },
+		"exit 256":                   func(s *scripted) { s.say(guest.KindExit, 1, `{"exit":256}`) },
+		"exit that is no JSON":       func(s *scripted) { s.say(guest.KindExit, 1, "\xff") },
+		"input limit of the future":  func(s *scripted) { s.say(guest.KindStdinLimit, 1, limit(guest.Window+1)) },
+		"input limit that goes back": func(s *scripted) { s.say(guest.KindStdinLimit, 1, limit(-1)) },
+		"half a frame":               func(s *scripted) { s.out.WriteString("\x00\x00"); s.out.Close() },
+		"more output than allowed": func(s *scripted) {
+			for range 3 * guest.Window / guest.ChunkSize { // nobody reads it beyond the journal's window
+				s.say(guest.KindOutput, 1, "\x01"+strings.Repeat("x", guest.ChunkSize))
+			}
+			s.say(guest.KindOutput, 1, "\x03")
+		},
+	}
+	for name, attack := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t, `{"version":1,"pid":1}`)
+			if err := s.Ready(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Start(testContext(t), sandbox.Command{ID: "a", Argv: []string{"x"}, Stdin: true}); err != nil {
+				t.Fatal(err)
+			}
+			s.want(t, guest.KindStart)
+			s.say(guest.KindOutput, 1, "\x02before")
+			go func() { // whatever the host still says
+				for {
+					if _, err := s.in.Next(); err != nil {
+						return
+					}
+				}
+			}()
+			go attack(s)
+			var errs bytes.Buffer
+			r, err := s.Attach(testContext(t), "a", sandbox.Offsets{}, func(w sandbox.Stream, _ int64, p []byte) error {
+				if w == sandbox.Stderr {
+					errs.Write(p)
+				}
+				return nil
+			})
+			if err != nil || !r.Lost || r.Reason == "" || !strings.HasPrefix(errs.String(), "before") {
+				t.Errorf("%+v, %v, %q", r, err, errs.String())
+			}
+		})
+	}
+}
+
+func TestHelloOfAnotherVersion(t *testing.T) {
+	s := newScripted(t, `{"version":2,"pid":1}`)
+	err := s.Ready(testContext(t))
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "speaks version 2 of the protocol, this program version 1") || cofferdam.HintOf(err) == "" {
+		t.Errorf("got %v", err)
+	}
+	s = newScripted(t, `{"version":1,"error":"no luck"}`)
+	if err := s.Ready(testContext(t)); err == nil || !strings.Contains(err.Error(), "no luck") {
+		t.Errorf("got %v", err)
+	}
+	s = newScripted(t, "nonsense")
+	if err := s.Ready(testContext(t)); cofferdam.KindOf(err) != cofferdam.Unavailable {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRootIsRefused(t *testing.T) {
+	_, err := guest.NewHost(nil, nil, t.TempDir(), guest.Options{})
+	if cofferdam.KindOf(err) != cofferdam.Invalid {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStartFrame(t *testing.T) {
+	want := guest.Start{Stdin: true, Dir: "/\xff", Argv: []string{"a", "", "\xfe"}, Env: []string{"A=b"}}
+	b := guest.AppendStart(nil, want)
+	got, err := guest.ParseStart(b)
+	if err != nil || got.Dir != want.Dir || strings.Join(got.Argv, "|") != "a||\xfe" || got.Env[0] != "A=b" || !got.Stdin {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for i := range b {
+		if _, err := guest.ParseStart(b[:i]); !errors.Is(err, guest.ErrProtocol) {
+			t.Errorf("cut at %d: %v", i, err)
+		}
+	}
+	if _, err := guest.ParseStart(append(b, 0)); !errors.Is(err, guest.ErrProtocol) {
+		t.Errorf("with a tail: %v", err)
+	}
+}
+
+func FuzzParseStart(f *testing.F) {
+	f.Add(guest.AppendStart(nil, guest.Start{Dir: "/", Argv: []string{"a"}, Env: []string{"A=b"}}))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		s, err := guest.ParseStart(p)
+		if err == nil && !bytes.Equal(guest.AppendStart(nil, s), p) {
+			t.Errorf("%q does not come back", p)
+		}
+	})
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add(guest.AppendFrame(nil, guest.Frame{Kind: 1, Command: 2, Payload: []byte("x")}))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		r := guest.NewReader(bytes.NewReader(p), 1024)
+		var back []byte
+		for {
+			frame, err := r.Next()
+			if err != nil {
+				break
+			}
+			back = guest.AppendFrame(back, frame)
+		}
+		if !bytes.HasPrefix(p, back) {
+			t.Errorf("%q became %q", p, back)
+		}
+	})
+}
