@@ -155,8 +155,8 @@ func (c *call) line(v any) error {
 // breakOff ends a stream with its error as the last line; a raw stream is cut,
 // so that nobody takes a part for the whole.
 func (c *call) breakOff(req *http.Request, err error) {
-	if c.ctx.Err() != nil && c.w.Header().Get("Content-Type") != ndjson {
-		panic(http.ErrAbortHandler)
+	if c.ctx.Err() != nil { // the caller has gone, or the server is going
+		err = &cofferdam.Error{Op: "api.Stream", Kind: cofferdam.Unavailable, Subject: "stream", Reason: "the server is stopping", Hint: "follow again when it is back", Err: err}
 	}
 	p := c.s.problemOf(req, err)
 	c.s.o.Log.InfoContext(req.Context(), "stream ended early", "request", p.RequestID, "path", req.URL.Path, "error", err)
