@@ -25,6 +25,7 @@ type Plan struct {
 	Phase   gateway.Phase         `json:"phase"` // Work runs the agent, Proof runs Checks
 	Repo    cofferdam.Repo        `json:"repo"`
 	Commit  cofferdam.Commit      `json:"commit"`           // the workspace is a clone at this commit
+	Base    cofferdam.Commit      `json:"base,omitempty"`   // its project file narrows the grant; empty: Commit
 	Branch  cofferdam.Ref         `json:"branch,omitempty"` // may be written; "" in a Proof session
 	Request cofferdam.TaskRequest `json:"request"`
 	Model   cofferdam.Model       `json:"model"`

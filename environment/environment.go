@@ -1,0 +1,196 @@
+// Package environment keeps what boxes start from: for each definition (image,
+// setup commands, what they could reach) a file-system image with the result of
+// the setup phase, made once and then found by its digest.
+//
+// It never runs a command itself: whoever calls Ensure does, in a box of its
+// own. The invariant: a path that Ensure returns holds the whole result of a
+// setup that succeeded, and it never changes again. A setup that failed or was
+// cut leaves nothing behind.
+package environment
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"cofferdam"
+)
+
+// MaxImages bounds the images of all projects together. One of Claude Code
+// takes about 300 MB of disk, so a full cache takes some 10 GB.
+const MaxImages = 32
+
+// idle is how long an image must have been unused before it is removed to make
+// room: longer than a box takes from finding its image to having it mounted.
+const idle = time.Hour
+
+// Definition says what an environment is made from. All of it is in the digest.
+type Definition struct {
+	cofferdam.Scope          // nothing of one project's cache is used by another
+	Image           string   `json:"image"`
+	Setup           []string `json:"setup"` // shell commands, in order
+	Allow           []string `json:"allow"` // what the setup phase may reach
+	Env             []string `json:"env"`   // of the setup commands
+	Limits          cofferdam.Limits
+}
+
+// Digest names the definition.
+func (d Definition) Digest() cofferdam.Digest {
+	text, err := json.Marshal(d)
+	if err != nil {
+		panic("encoding a definition: " + err.Error()) // cannot happen: it holds strings and numbers
+	}
+	sum := sha256.Sum256(text)
+	return cofferdam.Digest("sha256:" + hex.EncodeToString(sum[:]))
+}
+
+// Cache is a folder of images. Safe for concurrent use; one process at a time.
+type Cache struct {
+	dir string
+
+	mu       sync.Mutex
+	building map[cofferdam.Digest]chan struct{} // guarded by mu; closed when the build ends
+}
+
+// Open returns the cache in dir, less what an earlier process left half made.
+func Open(dir string) (*Cache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unavailable(dir, err)
+	}
+	half, err := filepath.Glob(filepath.Join(dir, "*.building"))
+	if err != nil {
+		return nil, unavailable(dir, err)
+	}
+	for _, path := range half {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, unavailable(dir, err)
+		}
+	}
+	return &Cache{dir: dir, building: map[cofferdam.Digest]chan struct{}{}}, nil
+}
+
+func unavailable(dir string, err error) error {
+	return &cofferdam.Error{
+		Op: "environment.Open", Kind: cofferdam.Unavailable, Subject: "environments in " + dir,
+		Hint: "free disk space, and make the folder writable", Err: err,
+	}
+}
+
+// Found is an environment that is ready.
+type Found struct {
+	Path   string // of the image; "" if there is no setup
+	Digest cofferdam.Digest
+	Hit    bool // it was there already
+}
+
+// Ensure returns the environment for d, and has it made by build if it is not
+// there: build is given the path where the image has to be when it returns nil.
+// One build at a time is under way for a definition; whoever asks meanwhile
+// waits for it. An error of build is returned as it is.
+func (c *Cache) Ensure(ctx context.Context, d Definition, build func(ctx context.Context, path string) error) (Found, error) {
+	f := Found{Digest: d.Digest()}
+	if len(d.Setup) == 0 {
+		return f, nil
+	}
+	release, err := c.turn(ctx, f.Digest)
+	if err != nil {
+		return f, err
+	}
+	defer release()
+	f.Path = filepath.Join(c.dir, strings.TrimPrefix(string(f.Digest), "sha256:")+".img")
+	now := time.Now()
+	switch err := os.Chtimes(f.Path, now, now); {
+	case err == nil:
+		f.Hit = true
+		return f, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return f, unavailable(c.dir, err)
+	}
+	if err := c.makeRoom(now); err != nil {
+		return f, unavailable(c.dir, err)
+	}
+	return f, c.make(ctx, f.Path, build)
+}
+
+// make builds beside the final path and moves the result there when it is whole.
+func (c *Cache) make(ctx context.Context, path string, build func(context.Context, string) error) error {
+	half := strings.TrimSuffix(path, ".img") + ".building"
+	if err := os.RemoveAll(half); err != nil {
+		return unavailable(c.dir, err)
+	}
+	err := build(ctx, half)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		if err = os.Rename(half, path); err == nil {
+			return nil
+		}
+		err = unavailable(c.dir, err)
+	}
+	return errors.Join(err, os.RemoveAll(half))
+}
+
+// turn waits until nobody builds that definition, and takes the turn.
+func (c *Cache) turn(ctx context.Context, d cofferdam.Digest) (release func(), err error) {
+	for {
+		c.mu.Lock()
+		busy, ok := c.building[d]
+		if !ok {
+			done := make(chan struct{})
+			c.building[d] = done
+			c.mu.Unlock()
+			return func() {
+				c.mu.Lock()
+				delete(c.building, d)
+				c.mu.Unlock()
+				close(done)
+			}, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// makeRoom removes the images that were unused for longest, so that one more
+// fits. An image in a box's use stays readable until that box ends: the file
+// goes with its last user.
+func (c *Cache) makeRoom(now time.Time) error {
+	images, err := filepath.Glob(filepath.Join(c.dir, "*.img"))
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{}
+	for _, path := range images {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		used[path] = info.ModTime()
+	}
+	slices.SortFunc(images, func(a, b string) int { return used[a].Compare(used[b]) })
+	for len(images) >= MaxImages && now.Sub(used[images[0]]) > idle {
+		if err := os.RemoveAll(images[0]); err != nil {
+			return err
+		}
+		images = images[1:]
+	}
+	if len(images) >= MaxImages {
+		return fmt.Errorf("there are %d, all in use within the last hour; the limit is %d", len(images), MaxImages)
+	}
+	return nil
+}

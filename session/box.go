@@ -1,0 +1,239 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/environment"
+	"cofferdam/gateway"
+	"cofferdam/gateway/wire"
+	"cofferdam/policy"
+	"cofferdam/sandbox"
+)
+
+// hostImage is the image of a task that names none.
+const hostImage = "host"
+
+// trustPath is where a box finds the certificates to trust.
+const trustPath = "/etc/cofferdam/trust.pem"
+
+// trustEnv are the variables by which the languages and tools we know find
+// them; the system's own bundle does not hold our authority.
+var trustEnv = []string{
+	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE",
+	"REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
+}
+
+// spec is what both boxes of a session have in common.
+func (a *attempt) spec() sandbox.Spec {
+	s := sandbox.Spec{Tier: a.o.Tier, Image: a.plan.Request.Image, Limits: a.grant.limits}
+	if s.Image == "" {
+		s.Image = hostImage
+	}
+	if len(a.o.Trust) > 0 {
+		s.Files = []sandbox.File{{Path: trustPath, Data: a.o.Trust}}
+	}
+	return s
+}
+
+// variables are those that every command of a box gets.
+func (a *attempt) variables() []string {
+	env := append([]string{}, a.o.Env...)
+	if len(a.o.Trust) > 0 {
+		for _, name := range trustEnv {
+			env = append(env, name+"="+trustPath)
+		}
+	}
+	return env
+}
+
+// prepare makes sure that there is the environment which the agent needs. Its
+// setup runs in a box of its own, which can reach what the adapter names and
+// neither the repository nor a model.
+func (a *attempt) prepare(ctx context.Context) error {
+	setup, err := a.adapter.SetupCommands()
+	if err != nil {
+		return err
+	}
+	s := a.spec()
+	d := environment.Definition{
+		Scope: a.plan.Scope, Image: s.Image, Setup: setup, Allow: a.adapter.Allow, Env: a.o.Env, Limits: s.Limits,
+	}
+	a.env, err = a.o.Environments.Ensure(ctx, d, func(ctx context.Context, path string) error {
+		return a.setup(ctx, path, setup)
+	})
+	return err
+}
+
+func (a *attempt) setup(ctx context.Context, path string, commands []string) (err error) {
+	try := 0
+	a.ledger.look(func(s *seen) { try = s.setups + 1 })
+	allow, err := policy.ParseAllow(a.adapter.Allow, a.o.Presets)
+	if err != nil {
+		return failFor(failedEnvironment, err)
+	}
+	caller, err := a.caller(policy.Grant{Allow: allow, Operator: a.o.Policy}, gateway.Setup)
+	if err != nil {
+		return err
+	}
+	if err := a.ledger.step(ctx, stepSetup, map[string]string{fieldTries: strconv.Itoa(try), fieldBox: string(a.setupBoxID())}); err != nil {
+		return err
+	}
+	// A box that an earlier process left has written to an image that is gone.
+	if err := a.destroy(ctx, a.setupBoxID()); err != nil {
+		return err
+	}
+	s := a.spec()
+	s.ID, s.Env, s.SetupPhase = a.setupBoxID(), path, true
+	box, err := a.o.Driver.Create(ctx, s)
+	if err != nil {
+		return failFor(failedEnvironment, err)
+	}
+	defer func() { // the image is whole only when the box has let go of it
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer cancel()
+		err = errors.Join(err, box.Destroy(clean))
+	}()
+	w, err := a.o.Connect(ctx, box, caller, nil)
+	if err != nil {
+		return err
+	}
+	defer w.Close() // the box is about to go; what is cut is on record
+	for i, text := range commands {
+		if err := a.setupCommand(ctx, box, fmt.Sprintf("setup-%d-%d", try, i+1), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *attempt) setupCommand(ctx context.Context, box sandbox.Box, id, text string) error {
+	ran, err := a.execute(ctx, box, sandbox.Command{
+		ID: cofferdam.ExecID(id), Shell: text, Dir: sandbox.EnvDir, Env: a.variables(), Timeout: a.o.CheckTimeout,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	if ran.Exit != 0 || ran.TimedOut {
+		return fail(failedEnvironment, fmt.Sprintf("the setup of agent %s ended with %d at: %s: %s",
+			a.adapter.Name, ran.Exit, text, lastLine(ran.tail.String())))
+	}
+	return nil
+}
+
+// enter makes the session's box, or finds the one that an earlier process made.
+func (a *attempt) enter(ctx context.Context) error {
+	begun := false
+	a.ledger.look(func(s *seen) { begun = s.boxed })
+	if begun {
+		box, err := a.o.Driver.Open(ctx, a.boxID())
+		if err == nil {
+			a.box = box
+			return a.ready(ctx)
+		}
+		// Nothing has run in it as long as it was never ready, so it may be made
+		// now. Afterwards a box that is gone has taken the work with it.
+		ready := false
+		a.ledger.look(func(s *seen) { ready = s.box.Tier != "" })
+		if !lost(err) || ready {
+			return boxError(err)
+		}
+	} else if err := a.ledger.step(ctx, stepBox, map[string]string{fieldBox: string(a.boxID())}); err != nil {
+		return err
+	}
+	s := a.spec()
+	s.ID, s.Env = a.boxID(), a.env.Path
+	s.Hostname = fmt.Sprintf("t-%d", a.plan.Number)
+	box, err := a.o.Driver.Create(ctx, s)
+	if err != nil {
+		return failFor(failedEnvironment, err)
+	}
+	a.box = box
+	return a.ready(ctx)
+}
+
+// ready puts on record what the box really is.
+func (a *attempt) ready(ctx context.Context) error {
+	st, err := a.box.Status(ctx)
+	if err != nil {
+		return boxError(err)
+	}
+	if st.State != sandbox.Ready {
+		return fail(failedBox, errBoxLost.Error()+": "+st.Reason)
+	}
+	known := false
+	a.ledger.look(func(s *seen) { known = s.box.Tier != "" })
+	if known {
+		return nil
+	}
+	return a.ledger.step(ctx, stepReady, map[string]string{
+		fieldBox: string(st.ID), fieldTier: string(st.Tier), fieldKernel: st.Kernel, fieldImage: st.Image,
+		fieldFlags: strings.Join(st.Flags, " "), fieldEnv: string(a.env.Digest), fieldHit: strconv.FormatBool(a.env.Hit),
+		fieldPolicy: string(a.grant.caller.Policy.Digest()), "limits": encode(st.Limits),
+	})
+}
+
+// boxError makes a failure of a box that is gone.
+func boxError(err error) error {
+	if lost(err) {
+		return fail(failedBox, errBoxLost.Error())
+	}
+	return err
+}
+
+// connect gives the box its wire. After an earlier process, the names it gave
+// out are known again before the first packet, and connections that it held are
+// reset, so that programs in the box notice at once.
+func (a *attempt) connect(ctx context.Context) error {
+	var names []wire.Name
+	wires := 0
+	a.ledger.look(func(s *seen) { names, wires = s.names, s.wires+1 })
+	w, err := a.o.Connect(ctx, a.box, a.grant.caller, names)
+	if err != nil {
+		return boxError(err)
+	}
+	a.wire = w
+	if err := a.ledger.step(ctx, stepWire, map[string]string{"wires": strconv.Itoa(wires), "names": strconv.Itoa(len(names))}); err != nil {
+		return err
+	}
+	if wires == 1 {
+		return nil
+	}
+	var table socketTable
+	_, err = sandbox.Run(ctx, a.box, sandbox.Command{
+		ID: cofferdam.ExecID(fmt.Sprintf("sockets-%d", wires)), Argv: []string{"cat", "/proc/net/tcp"}, Dir: "/",
+	}, &table, nil)
+	if err != nil {
+		return boxError(err)
+	}
+	w.ResetStale(table.Bytes())
+	return nil
+}
+
+// socketTable keeps the box's table of sockets, as far as it is sane: 512
+// processes with a few connections each are some 100 KiB. What is cut off only
+// notices later that its connection is gone.
+type socketTable struct{ bytes.Buffer }
+
+const maxSocketTable = 1 << 20
+
+// Write takes all of p and keeps what fits.
+func (t *socketTable) Write(p []byte) (int, error) {
+	t.Buffer.Write(p[:min(len(p), maxSocketTable-t.Len())])
+	return len(p), nil
+}
+
+// attachWire is the usual Connect: the box's network device, with the gateways
+// at its other end.
+func (r *Runner) attachWire(ctx context.Context, box sandbox.Box, c *gateway.Caller, names []wire.Name) (Wire, error) {
+	tap, err := box.Wire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Attach(tap, c, r.o.Router, names)
+}

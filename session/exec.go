@@ -1,0 +1,116 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// exhaustedOutput names the limit maxOutput beside those of the box.
+const exhaustedOutput sandbox.Exhaustion = "output"
+
+// maxCommandText bounds what goes on record of a command's text, in bytes.
+const maxCommandText = 64 << 10
+
+// ran is how a command ended, and what it wrote as it is on record.
+type ran struct {
+	sandbox.Result
+	stdout, stderr cofferdam.Digest
+	tail           tail
+}
+
+// execute runs a command and returns when it has ended with all its output on
+// record. also, if not nil, is given the recorded output, in order. A command
+// that an earlier process started, or saw the end of, is not started again: its
+// recorded output is given to also, and what it wrote since goes on record now.
+func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Command, also func(sandbox.Stream, []byte) error) (*ran, error) {
+	x, started := a.ledger.exec(c.ID)
+	out, err := a.openOutput(ctx, c.ID, x.offsets, also)
+	if err != nil {
+		return nil, err
+	}
+	if x.result != nil {
+		return out.ran(*x.result), nil
+	}
+	if !started {
+		err := a.ledger.put(ctx, cofferdam.EventExecStart, string(c.ID), map[string]string{
+			fieldExec: string(c.ID), fieldText: clip(commandText(c), maxCommandText), "folder": c.Dir, "timeout": c.Timeout.String(),
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := box.Start(ctx, c); err != nil {
+		return nil, boxError(err)
+	}
+	res, err := out.follow(ctx, box)
+	if err != nil {
+		return nil, err
+	}
+	if res.Lost {
+		return nil, fail(failedBox, errBoxLost.Error()+": "+res.Reason)
+	}
+	done := out.ran(res)
+	return done, a.ledger.put(ctx, cofferdam.EventExecEnd, string(c.ID), map[string]string{
+		fieldExec: string(c.ID), fieldData: encode(res), fieldText: endText(res),
+		streamName(sandbox.Stdout): string(done.stdout), streamName(sandbox.Stderr): string(done.stderr),
+	})
+}
+
+// follow takes the command's output until it ends. A command that writes more
+// than can be kept is ended: none of it is dropped silently.
+func (o *output) follow(ctx context.Context, box sandbox.Box) (sandbox.Result, error) {
+	sink := func(s sandbox.Stream, off int64, p []byte) error { return o.take(ctx, s, off, p) }
+	res, err := box.Attach(ctx, o.id, o.offsets(), sink)
+	if errors.Is(o.err, errTooMuch) {
+		if err := box.Kill(ctx, o.id); err != nil {
+			return res, boxError(err)
+		}
+		res, err = box.Attach(ctx, o.id, o.offsets(), func(sandbox.Stream, int64, []byte) error { return nil })
+		res.Exhausted = append(res.Exhausted, exhaustedOutput)
+		res.Reason = fmt.Sprintf("it wrote more than %d bytes and was ended", int64(maxOutput))
+	}
+	if err != nil {
+		if o.err != nil {
+			err = o.err // the record failed, not the box
+		}
+		return res, boxError(err)
+	}
+	return res, o.flush(ctx)
+}
+
+// endTree ends what a command left running behind its back, so that the next
+// one has the box for itself.
+func (a *attempt) endTree(ctx context.Context, id cofferdam.ExecID) error {
+	return boxError(a.box.Kill(ctx, id))
+}
+
+func commandText(c sandbox.Command) string {
+	if c.Shell != "" {
+		return c.Shell
+	}
+	return strings.Join(c.Argv, " ")
+}
+
+func endText(r sandbox.Result) string {
+	text := fmt.Sprintf("exit %d", r.Exit)
+	if r.TimedOut {
+		text = "time was up"
+	}
+	for _, e := range r.Exhausted {
+		text += ", out of " + string(e)
+	}
+	return text
+}
+
+// clip bounds text for the record.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

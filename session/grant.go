@@ -1,0 +1,126 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/policy"
+	"cofferdam/sandbox"
+)
+
+// maxProjectFile bounds what is read of a repository's project file; policy has
+// the same bound and says it better.
+const maxProjectFile = 64<<10 + 1
+
+// grant is what the session may do and use.
+type grant struct {
+	caller *gateway.Caller
+	limits cofferdam.Limits
+}
+
+// authorize fixes what this session may do: what the task was given, narrowed
+// by the project file of the base commit, with the operator's policy over it.
+func (a *attempt) authorize(ctx context.Context) error {
+	project, err := a.project(ctx)
+	if err != nil {
+		return err
+	}
+	allow, err := policy.ParseAllow(append(append([]string{}, a.o.Allow...), a.plan.Request.Allow...), a.o.Presets)
+	if err != nil {
+		return failFor(failedPolicy, err)
+	}
+	wide := policy.Grant{
+		Allow: allow, Repo: a.plan.Repo.ID, Branch: a.plan.Branch, Model: a.plan.Model.Name, Operator: a.o.Policy,
+	}
+	narrow, err := wide.Narrow(project)
+	if err != nil {
+		return failFor(failedPolicy, err)
+	}
+	limits := sandbox.DefaultLimits
+	if l := a.plan.Request.Limits; l != nil {
+		limits = fill(*l, limits)
+	}
+	a.grant.limits = project.NarrowLimits(limits)
+	if a.grant.caller, err = a.caller(narrow, a.plan.Phase); err != nil {
+		return err
+	}
+	var dropped []string
+	for _, r := range narrow.Dropped {
+		dropped = append(dropped, r.String())
+	}
+	return a.ledger.step(ctx, stepPolicy, map[string]string{
+		fieldPolicy: string(a.grant.caller.Policy.Digest()), fieldAdd: strings.Join(dropped, " "),
+		"rules": fmt.Sprint(len(narrow.Allow)),
+	})
+}
+
+// project reads the project file, which comes from the base commit: what an
+// agent writes into it narrows nothing and widens nothing.
+func (a *attempt) project(ctx context.Context) (policy.Project, error) {
+	base := a.plan.Base
+	if base == "" {
+		base = a.plan.Commit
+	}
+	text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, base, policy.ProjectPath, maxProjectFile)
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return policy.Project{}, nil
+	}
+	if err != nil {
+		return policy.Project{}, failFor(failedPolicy, err)
+	}
+	p, err := policy.ParseProject(text)
+	return p, failIf(err, failedPolicy)
+}
+
+func failIf(err error, code string) error {
+	if err == nil {
+		return nil
+	}
+	return failFor(code, err)
+}
+
+// caller makes the identity under which the gateways know a wire.
+func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, error) {
+	set, err := policy.New(g)
+	if err != nil {
+		return nil, failFor(failedPolicy, err)
+	}
+	p := a.plan
+	c := &gateway.Caller{
+		Scope: p.Scope, Task: p.Task, Session: p.ID, Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: string(phase)},
+		Phase: phase, Policy: set, Record: a.ledger, Live: a.live,
+	}
+	if phase == gateway.Work {
+		c.Actor = cofferdam.Principal{Kind: cofferdam.Agent, Name: a.adapter.Name}
+	}
+	if phase != gateway.Setup {
+		c.Repo, c.Branch, c.Model = p.Repo, p.Branch, p.Model
+	}
+	a.ledger.look(func(s *seen) { // what an earlier process let through counts as well
+		c.Counts.Acts.Store(s.acts)
+		c.Counts.Refused.Store(s.usage.Refused)
+		c.Counts.ModelCalls.Store(s.usage.ModelCalls)
+		c.Counts.InputTokens.Store(s.usage.InputTokens)
+		c.Counts.OutputTokens.Store(s.usage.OutputTokens)
+	})
+	return c, nil
+}
+
+// fill returns l with the fields that say nothing taken from other.
+func fill(l, other cofferdam.Limits) cofferdam.Limits {
+	for _, f := range []struct{ to, from *int64 }{
+		{&l.Memory, &other.Memory}, {&l.Disk, &other.Disk}, {&l.Temp, &other.Temp},
+		{&l.PIDs, &other.PIDs}, {&l.OpenFiles, &other.OpenFiles},
+	} {
+		if *f.to == 0 {
+			*f.to = *f.from
+		}
+	}
+	if l.CPU == 0 {
+		l.CPU = other.CPU
+	}
+	return l
+}

@@ -1,0 +1,265 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"sync"
+
+	"cofferdam"
+	"cofferdam/gateway/wire"
+	"cofferdam/sandbox"
+	"cofferdam/trace"
+)
+
+// ledger is the session's log and what it says so far. Everything that has to
+// survive this process is learned from events, by the same function for those
+// that an earlier process recorded and those of this one, so that there is one
+// truth. It is the Recorder of the session's gateways.
+type ledger struct {
+	log   *trace.Log
+	event cofferdam.Event // what all events of this room have in common
+
+	mu     sync.Mutex
+	seen   seen // guarded by mu
+	behind uint64
+}
+
+// seen is what the log says.
+type seen struct {
+	opened  bool
+	setups  int // begun
+	boxed   bool
+	wires   int // connected to the box
+	told    int // events of the agent
+	names   []wire.Name
+	execs   map[cofferdam.ExecID]*execution
+	checks  map[int]CheckRun
+	box     Box
+	result  *Result
+	usage   cofferdam.Usage
+	acts    int64  // decisions
+	model   string // outcome of the latest model call
+	ended   bool   // sealed
+	invalid error  // an event of our own that cannot be read
+}
+
+// execution is one command of a box, as the log says it.
+type execution struct {
+	offsets sandbox.Offsets // of output on record
+	result  *sandbox.Result
+}
+
+// Steps of a session, in the field "step" of session.state events.
+const (
+	fieldStep   = "step"
+	stepSetup   = "setup"   // the environment is being made
+	stepBox     = "box"     // the agent's box is to be made
+	stepReady   = "ready"   // it runs
+	stepWire    = "wire"    // it is connected
+	stepCheck   = "check"   // a check has ended
+	stepResult  = "result"  // all is done that will be
+	stepPolicy  = "policy"  // the grant is fixed
+	fieldNumber = "number"  // of a check
+	fieldData   = "data"    // of a check or a result: JSON
+	fieldText   = "text"    // for people
+	fieldExec   = "exec"    // id of a command
+	fieldStream = "stream"  // stdout, stderr
+	fieldOffset = "offset"  // of the first byte, as the command wrote it
+	fieldLength = "length"  // of what the command wrote
+	fieldBox    = "box"     // id
+	fieldTier   = "tier"    // of the box
+	fieldKernel = "kernel"  // of the box
+	fieldImage  = "image"   // of the box
+	fieldFlags  = "flags"   // of the sandbox program
+	fieldEnv    = "env"     // digest of the environment
+	fieldPolicy = "policy"  // digest of the policy
+	fieldHit    = "hit"     // the environment was there already
+	fieldAdd    = "dropped" // rules of the project file that the grant does not cover
+	fieldTries  = "tries"   // of the setup
+	fieldInput  = "input_tokens"
+	fieldOutput = "output_tokens"
+)
+
+// openLedger reads what is on record.
+func openLedger(ctx context.Context, log *trace.Log, event cofferdam.Event) (*ledger, error) {
+	l := &ledger{log: log, event: event}
+	l.seen.execs, l.seen.checks = map[cofferdam.ExecID]*execution{}, map[int]CheckRun{}
+	err := l.each(ctx, func(e cofferdam.Event) error {
+		l.seen.note(e)
+		return l.seen.invalid
+	})
+	return l, err
+}
+
+// page is how many events are read at a time.
+const page = 256
+
+// each passes every event on record to fn, in order.
+func (l *ledger) each(ctx context.Context, fn func(cofferdam.Event) error) error {
+	for from := uint64(0); ; {
+		events, err := l.log.Events(ctx, from, page)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if err := fn(e); err != nil {
+				return err
+			}
+			from = e.Seq + 1
+		}
+		if len(events) == 0 {
+			return nil
+		}
+	}
+}
+
+// Record implements cofferdam.Recorder.
+func (l *ledger) Record(ctx context.Context, e cofferdam.Event) (cofferdam.Event, error) {
+	e, err := l.log.Record(ctx, e)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.seen.note(e)
+	}
+	return e, err
+}
+
+// put records an event of this room.
+func (l *ledger) put(ctx context.Context, kind, resource string, fields map[string]string) error {
+	e := l.event
+	e.Kind, e.Resource, e.Fields = kind, resource, fields
+	_, err := l.Record(ctx, e)
+	return err
+}
+
+// step records that a step of the session has been reached.
+func (l *ledger) step(ctx context.Context, step string, fields map[string]string) error {
+	if fields == nil {
+		fields = map[string]string{}
+	}
+	fields[fieldStep] = step
+	return l.put(ctx, cofferdam.EventSessionState, step, fields)
+}
+
+// look runs fn over what the log says so far.
+func (l *ledger) look(fn func(s *seen)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fn(&l.seen)
+}
+
+// exec returns what the log says of a command.
+func (l *ledger) exec(id cofferdam.ExecID) (x execution, started bool) {
+	l.look(func(s *seen) {
+		if known, ok := s.execs[id]; ok {
+			x, started = *known, true
+		}
+	})
+	return x, started
+}
+
+// note learns from one event.
+func (s *seen) note(e cofferdam.Event) {
+	switch e.Verdict {
+	case cofferdam.Refused:
+		s.usage.Refused++
+		s.acts++
+	case cofferdam.Allowed:
+		s.acts++
+	}
+	if name, ok := wire.NameOf(e); ok {
+		s.names = append(s.names, name)
+	}
+	f := e.Fields
+	switch e.Kind {
+	case cofferdam.EventSessionOpen:
+		s.opened = true
+	case cofferdam.EventSessionSeal:
+		s.ended = true
+	case cofferdam.EventSessionState:
+		s.noteStep(f)
+	case cofferdam.EventAgentMessage, cofferdam.EventAgentTool:
+		s.told++
+	case cofferdam.EventModelCall:
+		s.noteModel(e)
+	case cofferdam.EventExecStart:
+		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{}
+	case cofferdam.EventExecOutput:
+		if x := s.execs[cofferdam.ExecID(f[fieldExec])]; x != nil {
+			end := number(f[fieldOffset]) + number(f[fieldLength])
+			if f[fieldStream] == streamName(sandbox.Stderr) {
+				x.offsets.Stderr = end
+			} else {
+				x.offsets.Stdout = end
+			}
+		}
+	case cofferdam.EventExecEnd:
+		if x := s.execs[cofferdam.ExecID(f[fieldExec])]; x != nil {
+			x.result = &sandbox.Result{}
+			s.decode(f[fieldData], x.result)
+		}
+	}
+}
+
+func (s *seen) noteStep(f map[string]string) {
+	switch f[fieldStep] {
+	case stepSetup:
+		s.setups++
+	case stepBox:
+		s.boxed = true
+		s.names = nil // those of the setup's wire were another wire's
+	case stepReady:
+		s.box = Box{
+			Tier: f[fieldTier], Kernel: f[fieldKernel], Image: f[fieldImage],
+			Environment: cofferdam.Digest(f[fieldEnv]), Policy: cofferdam.Digest(f[fieldPolicy]),
+		}
+	case stepWire:
+		s.wires++
+	case stepCheck:
+		var run CheckRun
+		s.decode(f[fieldData], &run)
+		s.checks[int(number(f[fieldNumber]))] = run
+	case stepResult:
+		s.result = &Result{}
+		s.decode(f[fieldData], s.result)
+	}
+}
+
+func (s *seen) noteModel(e cofferdam.Event) {
+	if e.Of == nil {
+		return
+	}
+	s.model = e.Outcome
+	if _, counted := e.Fields[fieldInput]; counted {
+		s.usage.ModelCalls++
+		s.usage.InputTokens += number(e.Fields[fieldInput])
+		s.usage.OutputTokens += number(e.Fields[fieldOutput])
+	}
+}
+
+// decode reads JSON that this room recorded.
+func (s *seen) decode(text string, v any) {
+	if err := json.Unmarshal([]byte(text), v); err != nil && s.invalid == nil {
+		s.invalid = &cofferdam.Error{
+			Op: "session.Run", Kind: cofferdam.Internal, Subject: "trace of the session",
+			Reason: "an event of the platform cannot be read back", Err: err,
+		}
+	}
+}
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("encoding a result: " + err.Error()) // cannot happen: it holds text and numbers
+	}
+	return string(text)
+}
+
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

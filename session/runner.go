@@ -1,0 +1,177 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"cofferdam"
+	"cofferdam/agent"
+	"cofferdam/environment"
+	"cofferdam/gateway"
+	"cofferdam/gateway/wire"
+	"cofferdam/sandbox"
+	"cofferdam/trace"
+)
+
+// Options is what a Runner works with. What is not marked as optional is needed.
+type Options struct {
+	Dir          string // of this room alone: what redaction holds back, between two processes
+	Driver       sandbox.Driver
+	Tier         sandbox.Tier // optional; gvisor
+	Trace        *trace.Store
+	Environments *environment.Cache
+	// Router serves the wires. Connect, optional, is how a box is connected;
+	// without it the box's queue is attached to a wire with that Router.
+	Router  wire.Router
+	Connect func(ctx context.Context, box sandbox.Box, c *gateway.Caller, names []wire.Name) (Wire, error)
+	// CloneURL is where a box finds its repository.
+	CloneURL func(cofferdam.Repo) string
+	// Resolve returns what a ref of the mirror holds, NotFound if there is none.
+	Resolve func(context.Context, cofferdam.Repo, cofferdam.Ref) (cofferdam.Commit, error)
+	// ReadFile reads a file of a commit from the mirror, NotFound if there is none.
+	ReadFile func(ctx context.Context, id cofferdam.RepoID, c cofferdam.Commit, path string, limit int) ([]byte, error)
+	// Redact returns a writer that passes on to w what is written to it, less
+	// the values of secrets, also when they are split over writes.
+	Redact func(w io.Writer) Clean
+
+	Allow        []string            // optional; hosts every task may reach
+	Presets      map[string][]string // optional; of preset:NAME
+	Policy       string              // optional; Cedar text of the operator
+	Env          []string            // optional; of every command: where the registries are
+	Trust        []byte              // optional; certificates (PEM) that programs in a box trust
+	AgentTimeout time.Duration       // optional; agent.Timeout
+	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
+	Log          *slog.Logger        // optional
+}
+
+// Wire is the live network of a box.
+type Wire interface {
+	// ResetStale ends the connections of a box that no wire serves any more,
+	// given the box's table of sockets.
+	ResetStale(procNetTCP []byte) int
+	Close() error
+}
+
+// Clean is a writer that removes secrets on the way.
+type Clean interface {
+	io.Writer
+	Flush() error // passes on what is held back
+	Held() int    // bytes held back, because a secret could begin there
+}
+
+// Runner runs sessions. Safe for concurrent use; a session runs in one process
+// at a time.
+type Runner struct{ o Options }
+
+// New returns a Runner.
+func New(o Options) (*Runner, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, &cofferdam.Error{
+			Op: "session.New", Kind: cofferdam.Unavailable, Subject: "folder " + o.Dir, Hint: "make it writable", Err: err,
+		}
+	}
+	if o.Tier == "" {
+		o.Tier = sandbox.GVisor
+	}
+	if o.AgentTimeout == 0 {
+		o.AgentTimeout = agent.Timeout
+	}
+	if o.CheckTimeout == 0 {
+		o.CheckTimeout = DefaultCheckTimeout
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Runner{o}
+	if o.Connect == nil {
+		r.o.Connect = r.attachWire
+	}
+	return r, nil
+}
+
+// Run runs a session to its end and returns what came of it. If an earlier Run
+// of the same Plan was cut, by the end of its process or of ctx, it goes on
+// where that one stopped, and if that one had ended, the same Result is
+// returned again.
+//
+// An error means that the session is not at its end: nothing was decided about
+// the work, the box lives on, and Run can be called again. Whatever stops the
+// session itself is in the Result.
+func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
+	a, err := r.open(ctx, p) // the log, read up to where the last process stopped
+	if err != nil {
+		return Result{}, err
+	}
+	defer a.leave() // lets go of the wire; every grant of this process is dead
+	if !a.ended() {
+		err = inOrder(ctx,
+			a.authorize, // what this session may do, and nothing else
+			a.prepare,   // the environment, made in a box of its own
+			a.enter,     // the box
+			a.connect,   // its only wire
+			a.checkout,  // the workspace, at the exact commit
+			a.work,      // the agent, or the checks
+			a.capture,   // what the agent left, onto its branch
+		)
+		err = a.settle(ctx, err) // the result, on record
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return a.finish(ctx) // the box is gone, the log is sealed
+}
+
+// inOrder does one step after the other as long as each can be done.
+func inOrder(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failure ends a session: a finding, not an accident. What is not a failure is
+// an error of this machine, and the session can go on after it.
+type failure struct {
+	code   string // a reason code of Result.Failure
+	reason string // the sentence for people
+}
+
+func (f *failure) Error() string { return f.reason }
+
+func fail(code, reason string) error { return &failure{code, reason} }
+
+// failFor makes a failure of what is wrong with the task itself; other errors
+// stay what they are.
+func failFor(code string, err error) error {
+	switch cofferdam.KindOf(err) {
+	case cofferdam.Invalid, cofferdam.Denied, cofferdam.NotFound, cofferdam.Forbidden:
+		return fail(code, err.Error()+" ("+cofferdam.HintOf(err)+")")
+	}
+	return err
+}
+
+// settle turns how the steps ended into the session's result and puts it on
+// record. An error that is no finding is returned: the session is not over.
+func (a *attempt) settle(ctx context.Context, err error) error {
+	var f *failure
+	switch {
+	case errors.Is(context.Cause(ctx), ErrTaskEnded):
+		a.result.Failure, a.result.Reason = failedCancelled, "its task has ended"
+	case ctx.Err() != nil:
+		return context.Cause(ctx) // what failed then failed because of that
+	case errors.As(err, &f):
+		a.result.Failure, a.result.Reason = f.code, f.reason
+	case err != nil:
+		return err
+	}
+	return a.recordResult()
+}
