@@ -30,7 +30,8 @@ func (w *world) raw(request string, body []byte) (int, string) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "%s\r\n\r\n", strings.ReplaceAll(request, "\n", "\r\n"))
 	conn.Write(body)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	method, _, _ := strings.Cut(request, " ") // an answer to HEAD has no body
+	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 	if err != nil {
 		return 0, err.Error()
 	}
