@@ -47,7 +47,7 @@
 //
 // The host's log holds a trace.seal event for every sealed session (Resource:
 // session id; Fields "size" and "root"): an export in which that session is
-// missing, shorter or other is refused. A proof.create event with the field
-// "digest" wants a receipt with that digest. A session without a seal, and an
-// export without its end, are "not sealed".
+// missing, shorter or other is refused. A proof.create event's field "note" is
+// the digest of a receipt; the report names those that are not in the export. A
+// session without a seal, and an export without its end, are "not sealed".
 package proof

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -96,7 +97,15 @@ func (s Signer) sign(text string) ([]byte, error) {
 // v, in its one canonical spelling (base64 has others, which note accepts).
 func open(msg []byte, v note.Verifier) (string, error) {
 	n, err := note.Open(msg, note.VerifierList(v))
-	if err != nil {
+	var stranger *note.UnverifiedNoteError
+	var forged *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &stranger):
+		s := stranger.Note.UnverifiedSigs[0] // Open refuses notes without any
+		return "", fmt.Errorf("it was signed by the key %.80s+%08x, and the key given is %s+%08x", s.Name, s.Hash, v.Name(), v.KeyHash())
+	case errors.As(err, &forged):
+		return "", fmt.Errorf("the signature does not fit the text: one of them was changed")
+	case err != nil:
 		return "", err
 	}
 	if len(n.Sigs) != 1 || len(n.UnverifiedSigs) != 0 {
@@ -120,7 +129,7 @@ func verifier(public string) (note.Verifier, error) {
 		return nil, &cofferdam.Error{
 			Op: "proof.Verify", Kind: cofferdam.Invalid, Subject: "read public key",
 			Reason: "it is not a public key of this program",
-			Hint:   "give the line that the server's `proof key` file holds: NAME+HASH+KEY", Err: err,
+			Hint:   "give the line that cofferdam proof view --key prints: NAME+HASH+KEY", Err: err,
 		}
 	}
 	return v, nil

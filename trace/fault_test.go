@@ -323,12 +323,12 @@ func TestKill(t *testing.T) {
 	}
 	dir := t.TempDir()
 	acknowledged := map[string]bool{}
-	rounds := 12
+	rounds := 50
 	if testing.Short() {
 		rounds = 3
 	}
 	for round := range rounds {
-		for _, id := range killedRecorder(t, dir, fmt.Sprint(round), 40+17*round) {
+		for _, id := range killedRecorder(t, dir, fmt.Sprint(round), 40+7*round) {
 			acknowledged[id] = true
 		}
 	}
@@ -400,7 +400,7 @@ func killedRecorder(t *testing.T, dir, prefix string, after int) []string {
 	return ids
 }
 
-// recordForEver records from four goroutines and prints the name of each event
+// recordForEver records from 16 goroutines and prints the name of each event
 // once it is on record.
 func recordForEver(dir string) {
 	key, err := OpenKey(filepath.Join(dir, "key"), "cofferdam/test")
@@ -417,7 +417,7 @@ func recordForEver(dir string) {
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for g := range 4 {
+	for g := range 16 {
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				id := fmt.Sprintf("%s/%d/%d", os.Getenv("COFFERDAM_TEST_PREFIX"), g, i)

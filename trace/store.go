@@ -29,6 +29,7 @@ type Store struct {
 	host *Log
 
 	heading sync.Mutex // held while host.head is written
+	opening sync.Mutex // held while a session's log is opened, before mu
 
 	mu     sync.Mutex
 	open   map[cofferdam.SessionID]*Log // guarded by mu; not sealed
@@ -109,60 +110,69 @@ func (s *Store) Session(scope cofferdam.Scope, id cofferdam.SessionID) (*Log, er
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	l, open := s.open[id]
+	count, closed := len(s.open), s.closed
+	s.mu.Unlock()
+	switch {
+	case closed:
 		return nil, unavailable("open trace of session "+string(id), errClosed)
+	case open && l.scope == scope:
+		return l, nil
+	case open:
+		return nil, elsewhere(id)
 	}
-	l, ok := s.open[id]
-	if !ok {
-		var err error
-		if l, err = s.openSession(scope, id); err != nil {
-			return nil, err
-		}
-	}
-	if l.scope != scope {
-		return nil, &cofferdam.Error{
-			Op: "trace.Session", Kind: cofferdam.NotFound, Subject: "open trace of session " + string(id),
-			Reason: "there is no such session in this project",
-		}
-	}
-	return l, nil
+	return s.openSession(scope, id, count)
 }
 
-// openSession opens a log that is not open yet. s.mu is held.
-func (s *Store) openSession(scope cofferdam.Scope, id cofferdam.SessionID) (*Log, error) {
-	l := &Log{id: id, scope: scope, path: s.path(id), red: s.red, store: s}
-	if note, err := readNote(s.sealPath(id)); err == nil {
-		return l, l.loadSealed(note)
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return nil, unavailable("open trace of "+l.title(), err)
+func elsewhere(id cofferdam.SessionID) error {
+	return &cofferdam.Error{
+		Op: "trace.Session", Kind: cofferdam.NotFound, Subject: "open trace of session " + string(id),
+		Reason: "there is no such session in this project",
 	}
-	if len(s.open) >= maxOpen {
+}
+
+// openSession opens a log that is not open yet. s.opening is held, s.mu is not.
+func (s *Store) openSession(scope cofferdam.Scope, id cofferdam.SessionID, count int) (*Log, error) {
+	l := &Log{id: id, scope: scope, path: s.path(id), red: s.red, store: s}
+	note, err := readNote(s.sealPath(id))
+	switch {
+	case err == nil:
+		if err := l.loadSealed(note); err != nil {
+			return nil, err
+		}
+		if l.scope != scope {
+			return nil, elsewhere(id)
+		}
+		return l, nil
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, unavailable("open trace of "+l.title(), err)
+	case count >= maxOpen:
 		return nil, &cofferdam.Error{
 			Op: "trace.Session", Kind: cofferdam.Exhausted, Subject: "open trace of " + l.title(),
-			Reason: fmt.Sprintf("%d sessions are under way", len(s.open)), Hint: "wait until some have ended",
+			Reason: fmt.Sprintf("%d sessions are under way", count), Hint: "wait until some have ended",
 		}
 	}
 	f, fresh, err := openLog(l.path)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.begin(l, f, fresh); err != nil {
+	err = s.begin(l, f, fresh)
+	if err == nil && l.tree.Size() > 0 && l.first != scope {
+		err = elsewhere(id)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	if l.tree.Size() > 0 {
-		l.scope = l.first
-	}
-	if l.scope == scope {
-		s.open[id] = l
-		if s.opened != nil {
-			close(s.opened)
-			s.opened = nil
-		}
-	} else {
-		f.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[id] = l
+	if s.opened != nil {
+		close(s.opened)
+		s.opened = nil
 	}
 	return l, nil
 }

@@ -165,11 +165,12 @@ func (m *matcher) scan(p []byte, whole bool) (found []match, settled int) {
 // search looks for every pattern in v's text. Places are those of the source.
 func (m *matcher) search(v view, whole bool) (found []match, settled int) {
 	text, hold := v.text, len(v.text)
+	bitmap, shift := m.bitmap, m.shift&63
 	var w uint64
 	for i, b := range text {
 		w = w<<8 | uint64(b)
-		x := hash(w) >> m.shift
-		if m.bitmap[x/64]>>(x%64)&1 == 0 || i < anchor-1 {
+		x := hash(w) >> shift
+		if bitmap[x>>6]>>(x&63)&1 == 0 || i < anchor-1 {
 			continue
 		}
 		start := i - (anchor - 1)
