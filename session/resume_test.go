@@ -1,0 +1,239 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/session"
+)
+
+func atoi(t *testing.T, s string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// errCut is the cause with which a process goes away.
+var errCut = errors.New("the process ends")
+
+func TestAnotherProcessGoesOnWithoutLosingAByte(t *testing.T) {
+	b := newBench(t, nil)
+	flag := filepath.Join(b.dir, "go-on")
+	half := len(secretValue) / 2
+	p := b.plan(`echo begin; echo err-begin >&2; printf 'x` + secretValue[:half] + `'
+		while [ ! -e ` + flag + ` ]; do sleep 0.05; done
+		printf '` + secretValue[half:] + `\n'; seq 1 20000; echo > work.txt; echo finished`)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := b.start(ctx, p)
+	b.until(p, "agent", "begin")
+	cancel(errCut)
+	if got := <-done; !errors.Is(got.err, errCut) {
+		t.Fatalf("the first process: %+v %v", got.result, got.err)
+	}
+	if boxes, _ := b.driver.List(context.Background()); len(boxes) != 1 {
+		t.Fatalf("the box did not stay: %v", boxes)
+	}
+	b.restart()
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := b.run(p)
+	if r.Failure != "" || r.Message != "finished" || r.Head == "" {
+		t.Fatalf("%+v", r)
+	}
+	var want strings.Builder
+	want.WriteString("begin\nx[redacted]\n")
+	for i := 1; i <= 20000; i++ {
+		fmt.Fprintln(&want, i)
+	}
+	want.WriteString("finished\n")
+	if got := b.output(p, "agent", "stdout"); normal(got) != want.String() {
+		t.Errorf("%d bytes on record, want %d; begins %.60q", len(got), want.Len(), got)
+	}
+	if got := b.output(p, "agent", "stderr"); got != "err-begin\n" {
+		t.Errorf("stderr %q", got)
+	}
+	starts, ends, opens := 0, 0, 0
+	for _, e := range b.events(p) {
+		switch {
+		case e.Kind == cofferdam.EventExecStart && e.Resource == "agent":
+			starts++
+		case e.Kind == cofferdam.EventAgentEnd:
+			ends++
+		case e.Kind == cofferdam.EventSessionOpen:
+			opens++
+		}
+	}
+	if starts != 1 || ends != 1 || opens != 1 {
+		t.Errorf("%d starts, %d ends, %d opens", starts, ends, opens)
+	}
+	if len(b.wires) != 2 || !strings.Contains(b.wires[1].stale, "local_address") {
+		t.Errorf("connections of the first process were not reset")
+	}
+	b.noBoxes()
+}
+
+// normal hides the name in the marker of a removed secret.
+func normal(s string) string {
+	i := strings.Index(s, "[redacted")
+	if i < 0 {
+		return s
+	}
+	j := strings.Index(s[i:], "]")
+	return s[:i] + "[redacted]" + s[i+j+1:]
+}
+
+// cutting is a driver under which the process ends at the nth call that changes
+// something: before it happens, or after.
+type cutting struct {
+	sandbox.Driver
+	left   *int
+	before bool
+	cut    func()
+}
+
+func (c cutting) at(do func() error) error {
+	*c.left--
+	if *c.left == 0 && c.before {
+		c.cut()
+		return errCut
+	}
+	err := do()
+	if *c.left == 0 {
+		c.cut()
+		return errCut
+	}
+	return err
+}
+
+func (c cutting) Create(ctx context.Context, s sandbox.Spec) (box sandbox.Box, err error) {
+	err = c.at(func() error { box, err = c.Driver.Create(ctx, s); return err })
+	return cuttingBox{box, c}, err
+}
+
+func (c cutting) Open(ctx context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
+	box, err := c.Driver.Open(ctx, id)
+	return cuttingBox{box, c}, err
+}
+
+type cuttingBox struct {
+	sandbox.Box
+	c cutting
+}
+
+func (b cuttingBox) Start(ctx context.Context, c sandbox.Command) error {
+	return b.c.at(func() error { return b.Box.Start(ctx, c) })
+}
+
+func (b cuttingBox) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (r sandbox.Result, err error) {
+	err = b.c.at(func() error { r, err = b.Box.Attach(ctx, id, from, sink); return err })
+	return r, err
+}
+
+func (b cuttingBox) Kill(ctx context.Context, id cofferdam.ExecID) error {
+	return b.c.at(func() error { return b.Box.Kill(ctx, id) })
+}
+
+func (b cuttingBox) Destroy(ctx context.Context) error {
+	return b.c.at(func() error { return b.Box.Destroy(ctx) })
+}
+
+// TestEndOfTheProcessAtEveryCall cuts the process before and after every call
+// to the box, and each time another process has to come to the same end.
+func TestEndOfTheProcessAtEveryCall(t *testing.T) {
+	left, before, cut := 0, false, func() {}
+	b := newBench(t, func(o *session.Options) {
+		o.Driver = cutting{o.Driver, &left, before, func() { cut() }}
+	})
+	for _, before = range []bool{true, false} {
+		for n := 1; ; n++ {
+			p := b.plan("echo working; echo $$ >> runs.txt; echo 'done' ")
+			p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/t-%d-1", 100+n))
+			if before {
+				p.Branch += "0"
+			}
+			ctx, cancel := context.WithCancelCause(context.Background())
+			left, cut = n, func() { cancel(errCut) }
+			b.restart()
+			r, err := b.runner.Run(ctx, p)
+			over := err == nil && left > 0
+			if err != nil {
+				left = 0
+				b.restart()
+				r = b.run(p)
+			}
+			cancel(nil)
+			name := fmt.Sprintf("call %d, before %v", n, before)
+			if r.Failure != "" || r.Head == "" || r.Message != "done" {
+				t.Errorf("%s: %+v", name, r)
+			}
+			if runs := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":runs.txt"); strings.Contains(runs, "\n") {
+				t.Errorf("%s: the agent ran more than once", name)
+			}
+			if out := b.output(p, "agent", "stdout"); out != "working\ndone\n" {
+				t.Errorf("%s: on record %q", name, out)
+			}
+			if log := b.git("-C", b.repo.Upstream, "rev-list", string(b.base)+".."+string(r.Head)); strings.Contains(log, "\n") {
+				t.Errorf("%s: more than one commit", name)
+			}
+			b.noBoxes()
+			if over {
+				if n < 8 {
+					t.Errorf("a session made only %d calls: the test cuts nothing", n)
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestLostBoxIsSaid(t *testing.T) {
+	b := newBench(t, nil)
+	p := b.plan("echo started; sleep 60")
+	done := b.start(context.Background(), p)
+	b.until(p, "agent", "started")
+	boxes, err := b.driver.List(context.Background())
+	if err != nil || len(boxes) != 1 {
+		t.Fatal(boxes, err)
+	}
+	box, err := b.driver.Open(context.Background(), boxes[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Destroy(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-done; got.err != nil || got.result.Failure != "box" || got.result.Sealed.Size == 0 {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	p = b.plan("echo started; sleep 60")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done = b.start(ctx, p)
+	b.until(p, "agent", "started")
+	cancel(errCut)
+	<-done
+	boxes, _ = b.driver.List(context.Background())
+	if box, err = b.driver.Open(context.Background(), boxes[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Destroy(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	b.restart()
+	if r := b.run(p); r.Failure != "box" {
+		t.Errorf("lost while nobody looked: %+v", r)
+	}
+}
