@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/headers"
@@ -33,12 +34,23 @@ func takeDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening engine folder: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking %s: %w", dir, errTaken)
+	for end := time.Now().Add(lockPatience); ; time.Sleep(lockPause) {
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			return f, nil
+		}
+		if time.Now().After(end) {
+			f.Close()
+			return nil, fmt.Errorf("locking %s: %w", dir, errTaken)
+		}
 	}
-	return f, nil
 }
+
+// How long a lock is waited for: the engine of a server that was killed notices
+// within milliseconds that it is alone, and is gone.
+const (
+	lockPatience = 3 * time.Second
+	lockPause    = 50 * time.Millisecond
+)
 
 // database returns the settings of the engine's file, made ready for use. The
 // schema knows no migrations, so each version of the engine has a file of its

@@ -25,32 +25,24 @@ const (
 	shards = 4
 )
 
-// server is a running Temporal server.
-type server struct {
-	address string
-	inner   temporal.Server
-}
-
-func (s *server) stop() error { return s.inner.Stop() }
-
-// start brings the server up and returns once it answers.
-func start(s Settings) (*server, error) {
+// start brings the server up and returns the address at which it answers.
+func start(s Settings) (address string, err error) {
 	tls, err := newKeys(s)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	sql, err := database(s)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	ports, err := freePorts(len(temporal.DefaultServices))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	cfg := configuration(sql, ports)
 	hosts := map[primitives.ServiceName]static.Hosts{}
 	for i, name := range temporal.DefaultServices {
-		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(address(ports[i]))
+		hosts[primitives.ServiceName(name)] = static.SingleLocalHost(at(ports[i]))
 	}
 	inner, err := temporal.NewServer(
 		temporal.WithConfig(cfg),
@@ -64,12 +56,12 @@ func start(s Settings) (*server, error) {
 		temporal.WithDynamicConfigClient(tuning()),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("putting the engine together: %w", err)
+		return "", fmt.Errorf("putting the engine together: %w", err)
 	}
 	if err := inner.Start(); err != nil {
-		return nil, fmt.Errorf("starting the engine: %w", err)
+		return "", fmt.Errorf("starting the engine: %w", err)
 	}
-	return &server{address: address(ports[0]), inner: inner}, nil
+	return at(ports[0]), nil
 }
 
 // tuning replaces defaults that are made for large clusters: with them a tiny
@@ -95,7 +87,7 @@ func configuration(sql *config.SQL, ports []int) *config.Config {
 	c.ClusterMetadata = &cluster.Config{
 		FailoverVersionIncrement: 10, MasterClusterName: clusterName, CurrentClusterName: clusterName,
 		ClusterInformation: map[string]cluster.ClusterInformation{clusterName: {
-			Enabled: true, InitialFailoverVersion: 1, RPCAddress: address(ports[0]), ClusterID: clusterID,
+			Enabled: true, InitialFailoverVersion: 1, RPCAddress: at(ports[0]), ClusterID: clusterID,
 		}},
 	}
 	c.DCRedirectionPolicy.Policy = "noop"
@@ -103,7 +95,7 @@ func configuration(sql *config.SQL, ports []int) *config.Config {
 	c.Archival.Visibility.State = "disabled"
 	c.NamespaceDefaults.Archival.History.State = "disabled"
 	c.NamespaceDefaults.Archival.Visibility.State = "disabled"
-	c.PublicClient.HostPort = address(ports[0])
+	c.PublicClient.HostPort = at(ports[0])
 	c.Services = map[string]config.Service{}
 	for i, name := range temporal.DefaultServices {
 		var svc config.Service
@@ -114,14 +106,14 @@ func configuration(sql *config.SQL, ports []int) *config.Config {
 	return &c
 }
 
-func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+func at(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
 // freePorts finds ports that are free now. Another program may take one before
 // the engine does; then the engine does not start, and is started again.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", address(0))
+		l, err := net.Listen("tcp", at(0))
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
