@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,12 +35,19 @@ type System struct {
 	Width    func() int // of the terminal at Err
 	Exec     func(path string, args, env []string) error
 	Environ  func() []string
+	Sleep    func(ctx context.Context, d time.Duration)
 }
 
 // ThisSystem is the process's own.
 func ThisSystem() System {
 	return System{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ, Exec: execProgram,
+		Sleep: func(ctx context.Context, d time.Duration) {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+			}
+		},
 		Terminal: func(stream any) bool {
 			f, ok := stream.(*os.File)
 			return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits an int
@@ -118,6 +126,8 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newDebug(a))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp())
+	root.SetHelpCommandGroupID("server")
+	root.InitDefaultHelpCmd()
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(c, err.Error()) })
 	eachCommand(root, finish)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) system(out, err io.Writer) System {
 	return System{
 		In: b.in, Out: out, Err: err, Getenv: func(n string) string { return b.env[n] }, Environ: func() []string { return nil },
-		Terminal: func(any) bool { return b.terminal }, Width: func() int { return 80 },
+		Terminal: func(any) bool { return b.terminal }, Width: func() int { return 80 }, Sleep: func(context.Context, time.Duration) {},
 		Exec: func(path string, args, _ []string) error { b.executed = args; return fmt.Errorf("stub for %s", path) },
 	}
 }
@@ -228,7 +229,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"task", "create", "x", "--keep", "true", "--timeout", "99999h", "--command", "x"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--timeout", "0"}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--memory", "lots"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--memory", "-1"}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--disk", "99999999999TiB"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--pids", "1.5"}, 2},
-		{[]string{"task", "create", "x", "--keep", "true", "--cpus", "NaN", "--command", "x"}, 1}, {[]string{"task", "create", "x", "--keep", "true", "--pids", "-5", "--command", "x"}, 2},
+		{[]string{"task", "create", "x", "--keep", "true", "--cpus", "NaN", "--command", "x"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--cpus", "+Inf", "--command", "x"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--pids", "-5", "--command", "x"}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--command-file", huge}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--agent", "eve"}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--allow", "https://a.test"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--allow", ""}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--repo", "nope"}, 5}, {[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--repo", "a", "--repo", "b"}, 2},
@@ -423,3 +424,41 @@ func TestInterrupted(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A server that goes away while a task is followed is waited for; nothing is
+// shown twice.
+func TestFollowOutlivesTheServer(t *testing.T) {
+	const head = `{"schema":"cofferdam/progress/v1",`
+	task := func(state string) string {
+		return head + `"task":{"id":"t-a","number":1,"attempt":1,"state":"` + state + `"}}` + "\n"
+	}
+	event := func(seq int) string {
+		return head + fmt.Sprintf(`"event":{"seq":%d,"session":"s-1","kind":"git.push","verdict":"refused","resource":"ref-%d"}}`, seq, seq) + "\n"
+	}
+	calls := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/follow") {
+			io.WriteString(w, `{"id":"t-a","number":1,"state":"queued"}`)
+			return
+		}
+		calls++
+		switch calls {
+		case 1: // killed in the middle of a line
+			io.WriteString(w, task("running")+event(0)+`{"schema":`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case 2: // stopped in good order
+			io.WriteString(w, task("running")+event(0)+event(1)+`{"problem":{"kind":"unavailable","detail":"stopping"}}`+"\n")
+		case 3: // an end that is none
+			io.WriteString(w, task("verifying"))
+		default:
+			io.WriteString(w, event(0)+event(1)+event(2)+task("in review"))
+		}
+	}))
+	defer s.Close()
+	b := &bench{t: t, env: map[string]string{"COFFERDAM_SERVER": s.URL}, in: strings.NewReader("")}
+	code, _, errs := b.run("task", "follow", "t-1")
+	if code != 0 || calls != 4 || strings.Count(errs, "t-1 running\n") != 1 || strings.Count(errs, "ref-0") != 1 || strings.Count(errs, "ref-1") != 1 || strings.Count(errs, "ref-2") != 1 || !strings.Contains(errs, "t-1 is in review") {
+		t.Errorf("exit %d after %d calls\n%s", code, calls, errs)
+	}
+}

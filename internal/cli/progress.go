@@ -115,11 +115,7 @@ func (p *progress) follow(ctx context.Context, cl *client.Client) (cofferdam.Tas
 			}
 			return p.state(), err
 		}
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
-			return p.state(), context.Cause(ctx)
-		}
+		p.a.Sleep(ctx, again)
 	}
 }
 

@@ -107,7 +107,7 @@ func useOf(c *cobra.Command) string {
 
 func flagsOf(c *cobra.Command, do func(*pflag.Flag)) {
 	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
+		if !f.Hidden && f.Name != "help" { // cobra adds that one when it runs
 			do(f)
 		}
 	})

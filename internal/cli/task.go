@@ -54,6 +54,9 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.StringVar(&t.request.Key, "key", "", "idempotency key: the same key twice makes one task")
 }
 
+// maxCPUs is far above any machine of today.
+const maxCPUs = 4096
+
 // maxText bounds text read from a file: the server takes 64 KiB.
 const maxText = 1 << 20
 
@@ -96,6 +99,9 @@ func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.Ta
 		if *size.to, err = parseSize(size.text); err != nil {
 			return r, usage(c, "--"+size.flag+": "+err.Error())
 		}
+	}
+	if t.limits.CPU < 0 || t.limits.CPU > maxCPUs || t.limits.CPU != t.limits.CPU {
+		return r, usage(c, "--cpus is no number of processors")
 	}
 	if t.limits != (cofferdam.Limits{}) {
 		r.Limits = &t.limits
