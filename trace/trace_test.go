@@ -313,3 +313,109 @@ func TestForgedRecords(t *testing.T) {
 		t.Error("output came back changed")
 	}
 }
+
+// TestManySessions records, exports, follows and seals side by side.
+func TestManySessions(t *testing.T) {
+	key := testKey(t)
+	s := openStore(t, t.TempDir(), key)
+	var wg sync.WaitGroup
+	for i := range 24 {
+		id := cofferdam.SessionID(fmt.Sprint("s-", i))
+		l := openSession(t, s, id)
+		wg.Go(func() {
+			for range 20 {
+				if _, err := l.Record(context.Background(), cofferdam.Event{Kind: "exec.start", Task: "t-1", Durable: true}); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 3 {
+				wg.Go(func() {
+					if _, err := l.Seal(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+		wg.Go(func() {
+			n := 0
+			if err := s.Follow(context.Background(), id, 0, func(cofferdam.Event) error { n++; return nil }); err != nil || n != 21 {
+				t.Errorf("followed %d events of %s, %v", n, id, err)
+			}
+		})
+		wg.Go(func() {
+			var b bytes.Buffer
+			err := s.Export(context.Background(), &b, []cofferdam.SessionID{id}, "")
+			if err == nil {
+				_, err = proof.Verify(&b, key.Public())
+			}
+			if err != nil && !errors.Is(err, proof.ErrNotSealed) { // it may still have been under way
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	report, err := proof.Verify(bytes.NewReader(export(t, s)), key.Public())
+	if err != nil || len(report.Sessions) != 24 || report.Events != 24*21 || report.Entries != 24 {
+		t.Errorf("%d sessions, %d events, %d entries, %v", len(report.Sessions), report.Events, report.Entries, err)
+	}
+	one, err := proof.Verify(bytes.NewReader(exportOne(s, "s-7")), key.Public())
+	if err != nil || len(one.Sessions) != 1 || one.Entries != 1 {
+		t.Errorf("one session: %+v, %v", one, err)
+	}
+}
+
+// exportOne exports one session without naming its task.
+func exportOne(s *Store, id cofferdam.SessionID) []byte {
+	var b bytes.Buffer
+	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{id}, ""); err != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
+func TestClosedAndFull(t *testing.T) {
+	s := openStore(t, t.TempDir(), testKey(t))
+	l := openSession(t, s, "s-1")
+	record(t, l, "exec.start", "", "")
+	size := l.size
+	l.size = MaxBytes
+	if _, err := l.Record(context.Background(), cofferdam.Event{Kind: "exec.start"}); cofferdam.KindOf(err) != cofferdam.Exhausted {
+		t.Errorf("full log: %v", err)
+	}
+	l.size = size
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]*Log{"session": l, "host": s.Host()} {
+		if _, err := r.Record(context.Background(), cofferdam.Event{Kind: "exec.start"}); cofferdam.KindOf(err) != cofferdam.Unavailable {
+			t.Errorf("%s, closed: %v", name, err)
+		}
+	}
+	if _, err := s.Session(testScope, "s-2"); cofferdam.KindOf(err) != cofferdam.Unavailable {
+		t.Errorf("session of a closed store: %v", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("gone away") }
+
+func TestExportFails(t *testing.T) {
+	s := openStore(t, t.TempDir(), testKey(t))
+	story(t, s, "s-1")
+	if err := s.Export(context.Background(), failing{}, nil, "t-1"); err == nil {
+		t.Error("a failing writer goes unseen")
+	}
+	var b bytes.Buffer
+	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{"s-9"}, "t-1"); cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Errorf("unknown session: %v", err)
+	}
+	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{"../x"}, "t-1"); cofferdam.KindOf(err) != cofferdam.Invalid {
+		t.Errorf("path for an id: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Export(ctx, &b, nil, "t-1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
