@@ -20,7 +20,7 @@ import (
 
 // Bounds of what a box sends.
 const (
-	maxWants    = 64 << 20 // bytes of a fetch request, inflated: half a million commits
+	maxWants    = 16 << 20 // bytes of a fetch request, inflated: 300,000 commits; it is held in memory
 	maxPush     = 2 << 30  // bytes of a push; receive.maxInputSize is the same
 	maxRecorded = 20       // refs of a push that its record names
 )
@@ -44,6 +44,11 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.Respons
 			body, err := inflate(r, r.Body, maxWants)
 			if err != nil {
 				return err
+			}
+			if r.Header.Get("Git-Protocol") == "version=2" {
+				if body, err = g.checkWants(ctx, c, body); err != nil {
+					return err
+				}
 			}
 			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
 			return g.repos.Answer(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), body, out)
@@ -112,10 +117,17 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		err = answer(ctx, at, out)
 		return gateway.Outcome{Fields: map[string]string{"bytes": strconv.FormatInt(out.n, 10)}}, err
 	})
-	if err != nil && out.n == 0 {
-		gateway.WriteRefusal(w, err)
+	switch {
+	case err == nil || out.n > 0: // an answer that has begun lacks its end, and git finds that
+	case step == "list":
+		gateway.WriteRefusal(w, err) // git shows its text
+	default:
+		reason, hint := gateway.Explain(err)
+		var b bytes.Buffer
+		packet(&b, "ERR cofferdam: "+repo.OneLine(reason+"; hint: "+hint))
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		w.Write(b.Bytes())
 	}
-	// Else the answer has begun, and git finds that it lacks its end.
 }
 
 // startAdvertisement begins the answer to GET info/refs.

@@ -38,6 +38,9 @@ var errProbe = errors.New("empty push")
 type packets struct {
 	r    *bufio.Reader
 	left int // bytes that may still be read
+	// sections: the stream is of protocol version 2, where 0001 begins a part
+	// of a request. It reads as an empty packet.
+	sections bool
 }
 
 // next returns the payload of the next packet, nil for a flush.
@@ -56,6 +59,9 @@ func (p *packets) next() ([]byte, error) {
 	}
 	if n == 0 {
 		return nil, nil
+	}
+	if n == 1 && p.sections {
+		return []byte{}, nil
 	}
 	if n < 4 || n > maxPacket {
 		return nil, fmt.Errorf("a packet of length %04x does not belong here", n)

@@ -132,7 +132,7 @@ func TestFraming(t *testing.T) {
 		{"HEAD", []byte(line("HEAD") + "0000PACK"), "", 200, "is refused"},
 		{"two slashes", []byte(line("refs/heads//main") + "0000PACK"), "", 200, "is refused"},
 		{"space behind", []byte(line(string(own)+" ") + "0000PACK"), "", 200, "is refused"},
-		{"named twice", []byte(line(string(own)) + ""), "", 403, "cannot be read"},
+		{"no flush", []byte(line(string(own))), "", 403, "cannot be read"},
 		{"twice, same", []byte(line(string(own)) + pkt(strings.Repeat("0", 40)+" "+id2+" "+string(own)) + "0000PACK"), "", 200, "named twice"},
 		{"twice, other", []byte(line(string(own)) + pkt(strings.Repeat("0", 40)+" "+id1+" "+string(own)) + "0000PACK"), "", 200, "named twice"},
 		{"second list", []byte(line(string(own)) + "0000" + line("refs/heads/main") + "0000PACK"), "", 200, "ng " + string(own)},
@@ -170,8 +170,14 @@ func TestHidden(t *testing.T) {
 	if out, err := w.git(second, "fetch", "origin", string(own)); err == nil {
 		t.Errorf("another task's branch can be fetched by name:\n%s", out)
 	}
-	if out, err := w.git(second, "-c", "protocol.version=0", "fetch", "origin", secretCommit); err == nil {
-		t.Errorf("another task's commit can be fetched by id:\n%s", out)
+	blob := must(t, dir, "rev-parse", "HEAD:canary.txt")
+	for _, v := range []string{"0", "1", "2"} {
+		for _, id := range []string{secretCommit, secretCommit + "^{tree}", blob} {
+			id = strings.Fields(must(t, dir, "rev-parse", id))[0]
+			if out, err := w.git(second, "-c", "protocol.version="+v, "fetch", "origin", id); err == nil {
+				t.Errorf("v%s: another task's object %s can be fetched by id:\n%s", v, id, out)
+			}
+		}
 	}
 	if out, err := w.git(second, "push", "origin", "HEAD:"+string(own)); err == nil {
 		t.Errorf("another task's branch can be written:\n%s", out)

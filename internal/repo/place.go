@@ -178,3 +178,38 @@ func protocolEnv(protocol string) []string {
 	}
 	return nil
 }
+
+// maxHidden is how many bytes of a listing of hidden objects are read: a
+// million objects. Beyond it nothing but the tips of visible refs is served.
+const maxHidden = 64 << 20
+
+// Hidden returns every object of the mirror of id that agents' branches other
+// than own reach and no other ref does.
+func (r *Repos) Hidden(ctx context.Context, id cofferdam.RepoID, own cofferdam.Ref) (map[cofferdam.Commit]bool, error) {
+	p, err := r.mirror(id)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"rev-list", "--objects", "--no-object-names"}
+	if own != "" {
+		args = append(args, "--exclude="+string(own))
+	}
+	args = append(args, "--glob="+AgentRefs+"*", "--not", "--exclude="+AgentRefs+"*", "--all")
+	if own != "" {
+		// A pattern without a wildcard would mean everything below it.
+		last := len(own) - 1
+		args = append(args, "--glob="+string(own[:last])+"["+string(own[last:])+"]")
+	}
+	out, truncated, err := r.output(ctx, p, maxHidden, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list hidden objects: %w", err)
+	}
+	if truncated {
+		return nil, &cofferdam.Error{Op: "repo.Hidden", Kind: cofferdam.Unavailable, Subject: "serve single objects", Reason: "other tasks' branches hold too many objects to tell which are whose", Hint: "remove branches below cofferdam/ that are no longer needed"}
+	}
+	hidden := map[cofferdam.Commit]bool{}
+	for line := range strings.Lines(string(out)) {
+		hidden[cofferdam.Commit(strings.TrimSuffix(line, "\n"))] = true
+	}
+	return hidden, nil
+}
