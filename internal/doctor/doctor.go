@@ -10,6 +10,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cofferdam"
@@ -76,10 +77,27 @@ func Run(ctx context.Context, o Options) Report {
 	for _, c := range []func(context.Context, Options) []sandbox.Finding{
 		checkUser, checkPrograms, checkKeeper, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
 	} {
-		r.Items = append(r.Items, c(ctx, o)...)
+		r.Items = merge(r.Items, c(ctx, o))
 	}
 	return r
 }
+
+// merge adds findings. Server and keeper look at some things both: of two
+// findings of one name the worse stays.
+func merge(all, more []sandbox.Finding) []sandbox.Finding {
+	for _, f := range more {
+		i := slices.IndexFunc(all, func(have sandbox.Finding) bool { return have.Name == f.Name })
+		switch {
+		case i < 0:
+			all = append(all, f)
+		case rank(f.Level) > rank(all[i].Level):
+			all[i] = f
+		}
+	}
+	return all
+}
+
+func rank(level string) int { return slices.Index([]string{OK, Warn, Fail}, level) }
 
 func one(name, level, fix, format string, args ...any) []sandbox.Finding {
 	if level == OK {

@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/internal/config"
+	"cofferdam/sandbox"
+)
+
+const fine = `[{"name":"gvisor-systrap","level":"ok","detail":"runs"}]`
+
+// healthy is a host on which everything is well.
+func healthy(t *testing.T) Options {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cfd-doc") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, p := range programs() {
+		if err := os.WriteFile(filepath.Join(dir, p), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return Options{
+		Config:  config.Config{State: dir, Socket: filepath.Join(dir, "s"), Programs: dir, KeeperState: dir},
+		Presets: map[string][]string{"npm": {"registry.npmjs.org"}},
+		Host: Host{
+			UID: func() int { return 0 },
+			Run: func(context.Context, string, ...string) ([]byte, error) { return []byte(fine), nil },
+			Lookup: func(context.Context, string) ([]netip.Addr, error) {
+				return []netip.Addr{netip.MustParseAddr("104.16.1.34")}, nil
+			},
+			Find: func(p string) (string, error) { return "/usr/bin/" + p, nil },
+			Free: func(string) (uint64, uint64, error) { return 50 << 30, 1 << 20, nil },
+			Now:  func() time.Time { return time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) },
+		},
+	}
+}
+
+func find(r Report, name string) sandbox.Finding {
+	for _, f := range r.Items {
+		if f.Name == name {
+			return f
+		}
+	}
+	return sandbox.Finding{}
+}
+
+func TestHealthyHost(t *testing.T) {
+	r := Run(t.Context(), healthy(t))
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+	seen := map[string]bool{}
+	for _, f := range r.Items {
+		if f.Level != OK || f.Fix != "" || f.Detail == "" || seen[f.Name] || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Detail, "\n") {
+			t.Errorf("%+v", f)
+		}
+		seen[f.Name] = true
+	}
+	if len(seen) < 9 {
+		t.Errorf("only %d checks", len(seen))
+	}
+}
+
+// Each fault is found under its name, with its level and a fix.
+func TestFaults(t *testing.T) {
+	lookup := func(addrs ...string) func(*Options) {
+		return func(o *Options) {
+			o.Host.Lookup = func(context.Context, string) (out []netip.Addr, err error) {
+				for _, a := range addrs {
+					out = append(out, netip.MustParseAddr(a))
+				}
+				return out, nil
+			}
+		}
+	}
+	keeper := func(out string, err error) func(*Options) {
+		return func(o *Options) {
+			o.Host.Run = func(context.Context, string, ...string) ([]byte, error) { return []byte(out), err }
+		}
+	}
+	for _, c := range []struct {
+		name, level, fix string
+		spoil            func(*Options)
+	}{
+		{"root", Fail, "sudo", func(o *Options) { o.Host.UID = func() int { return 1000 } }},
+		{"programs", Fail, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, "cofferdam-init")) }},
+		{"programs", Fail, "make build", func(o *Options) { os.Chmod(filepath.Join(o.Config.Programs, "cofferdam-runsc"), 0o644) }},
+		{"keeper", Fail, "--check", keeper("", errors.New("exec format error"))},
+		{"keeper", Fail, "--check", keeper("[]", nil)},
+		{"keeper", Fail, "--check", keeper("hello", nil)},
+		{"keeper", Fail, "--check", keeper("\x00\xff", nil)},
+		{"keeper", Fail, "--check", keeper(`[{"name":"x","level":"good"}]`, nil)},
+		{"keeper", Fail, "--check", keeper(`[{"level":"ok"}]`, nil)},
+		{"gvisor-systrap", Fail, "mend", keeper(`[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]`, errors.New("exit status 1"))},
+		{"gvisor-systrap", Fail, "mend", keeper(`{"items":[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]}`, nil)},
+		{"root", Fail, "worse", keeper(`[{"name":"root","level":"fail","detail":"no","fix":"worse"}]`, nil)},
+		{"tools", Fail, "apt install git", func(o *Options) { o.Host.Find = func(string) (string, error) { return "", errors.New("no") } }},
+		{"state", Fail, "chmod 700", func(o *Options) { os.Chmod(o.Config.State, 0o755) }},
+		{"state", Fail, "--state", func(o *Options) { o.Config.State = filepath.Join(o.Config.Programs, "cofferdam-init") }},
+		{"disk", Fail, "free", func(o *Options) {
+			o.Host.Free = func(string) (uint64, uint64, error) { return noDisk - 1, 1 << 20, nil }
+		}},
+		{"disk", Warn, "free", func(o *Options) {
+			o.Host.Free = func(string) (uint64, uint64, error) { return lowDisk - 1, 1 << 20, nil }
+		}},
+		{"disk", Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 50 << 30, 10, nil } }},
+		{"disk", Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") } }},
+		{"server", Warn, "serve", func(o *Options) { o.Config.Socket = "/nonexistent" }},
+		{"port", Warn, "--listen", func(o *Options) { o.Config.Listen = "203.0.113.9:1" }},
+		{"clock", Fail, "timedatectl", func(o *Options) { o.Host.Now = func() time.Time { return time.Unix(0, 0) } }},
+		{"registry-npm", Warn, `allow_addresses = ["10.0.0.7"]`, lookup("10.0.0.7", "104.16.1.34")},
+		{"registry-npm", Warn, `allow_addresses = ["10.0.0.7", "fd00::1"]`, lookup("fd00::1", "10.0.0.7", "10.0.0.7")},
+		{"registry-npm", Warn, "203.0.113.80", lookup("::ffff:203.0.113.80")},
+		{"registry-npm", Warn, "169.254.169.254", lookup("169.254.169.254")},
+		{"registry-npm", Warn, "64:ff9b::a00:1", lookup("64:ff9b::a00:1")},
+		{"registry-npm", Warn, "resolver", func(o *Options) {
+			o.Host.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
+		}},
+	} {
+		o := healthy(t)
+		c.spoil(&o)
+		r := Run(t.Context(), o)
+		f := find(r, c.name)
+		if f.Level != c.level || !strings.Contains(f.Fix, c.fix) {
+			t.Errorf("%s: got %+v, want %s with fix %q", c.name, f, c.level, c.fix)
+		}
+		err := r.Err()
+		if (err != nil) != (c.level == Fail) {
+			t.Errorf("%s is %s, start refused: %v", c.name, c.level, err)
+		}
+		if err != nil && (cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), c.name+": ") || cofferdam.HintOf(err) != f.Fix) {
+			t.Errorf("%s: refusal %v, hint %q", c.name, err, cofferdam.HintOf(err))
+		}
+	}
+}
+
+func TestListedAddressIsFine(t *testing.T) {
+	o := healthy(t)
+	o.Config.AllowAddresses = []config.AddrAndPort{{Addr: netip.MustParseAddr("10.0.0.7"), Port: 443}}
+	o.Host.Lookup = func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("10.0.0.7")}, nil
+	}
+	if f := find(Run(t.Context(), o), "registry-npm"); f.Level != OK {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestReadOnlyStateFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts a read-only folder")
+	}
+	o := healthy(t)
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", unix.MS_RDONLY, "mode=0700"); err != nil {
+		t.Skipf("needs to mount: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	for _, state := range []string{dir, filepath.Join(dir, "not", "yet")} {
+		o.Config.State = state
+		r := Run(t.Context(), o)
+		if f := find(r, "state"); f.Level != Fail || !strings.Contains(f.Detail, "read-only") || r.Err() == nil {
+			t.Errorf("%s: %+v", state, f)
+		}
+	}
+}
+
+// A state folder that is not there yet is judged by where it will be made.
+func TestStateToBeMade(t *testing.T) {
+	o := healthy(t)
+	o.Config.State = filepath.Join(o.Config.State, "a", "b")
+	if f := find(Run(t.Context(), o), "state"); f.Level != OK {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestServingServerDoesNotFindItself(t *testing.T) {
+	o := healthy(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o.Config.Listen, o.Config.Socket = l.Addr().String(), "/nonexistent"
+	if f := find(Run(t.Context(), o), "port"); f.Level != Warn {
+		t.Errorf("before a start: %+v", f)
+	}
+	o.Serving = true
+	if r := Run(t.Context(), o); r.Err() != nil || find(r, "port").Level != OK || find(r, "socket").Level != OK {
+		t.Errorf("of itself: %+v", r.Items)
+	}
+}
