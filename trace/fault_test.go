@@ -202,9 +202,7 @@ func TestTornRecord(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			for _, path := range []string{filepath.Join(dir, "sessions", "s-1.jsonl")} {
-				appendTo(t, path, tail)
-			}
+			appendTo(t, filepath.Join(dir, "sessions", "s-1.jsonl"), tail)
 			s = openStore(t, dir, key)
 			if got, err := s.Events(context.Background(), "s-1", 0, 0); err != nil || len(got) != 2 {
 				t.Errorf("before it is cut: %d events, %v", len(got), err)

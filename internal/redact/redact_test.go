@@ -257,6 +257,25 @@ func TestWriterBound(t *testing.T) {
 	}
 }
 
+// TestHeld: what came out and what is held back account for every byte written,
+// so that a reader can tell which bytes of its source an output stands for.
+func TestHeld(t *testing.T) {
+	r := namedRedactor(t, Secret{"key", []byte(canary)})
+	var out bytes.Buffer
+	w := r.Writer(&out)
+	source := "one " + canary + " two " + canary[:9]
+	for i := range len(source) {
+		w.Write([]byte(source[i : i+1]))
+		settled := source[:i+1-w.Held()]
+		if got, want := out.String(), r.String(settled); got != want {
+			t.Fatalf("after %d bytes, %d held: %q came out, want %q", i+1, w.Held(), got, want)
+		}
+	}
+	if w.Held() != 9 {
+		t.Errorf("%d bytes are held back, want the 9 that could be a secret", w.Held())
+	}
+}
+
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, fmt.Errorf("no") }

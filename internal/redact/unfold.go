@@ -61,14 +61,17 @@ func unfold(p []byte, decode, whole bool) view {
 
 // next returns how many ordinary bytes p starts with.
 func next(p []byte, decode bool) int {
-	for i, c := range p {
-		switch c {
-		case '\n', '\r', 0x1b:
-			return i
-		case '%', '\\':
-			if decode {
+	if decode {
+		for i, c := range p {
+			if c == '\n' || c == '\r' || c == 0x1b || c == '%' || c == '\\' {
 				return i
 			}
+		}
+		return len(p)
+	}
+	for i, c := range p {
+		if c <= 0x1b && (c == '\n' || c == '\r' || c == 0x1b) {
+			return i
 		}
 	}
 	return len(p)
