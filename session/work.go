@@ -100,9 +100,6 @@ func (a *attempt) work(ctx context.Context) error {
 // runAgent runs the agent and listens to what it says.
 func (a *attempt) runAgent(ctx context.Context) error {
 	p := a.plan
-	if a.adapter.Model && p.Model.Name == "" {
-		return fail(failedProvider, "agent "+a.adapter.Name+" calls a model, and the task has none")
-	}
 	c, err := a.adapter.Command(agent.Input{
 		Text: p.Request.Text, Done: p.Request.Done, Checks: p.Request.Checks, Command: p.Request.Command,
 		Branch: strings.TrimPrefix(string(p.Branch), "refs/heads/"),
