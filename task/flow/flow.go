@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
@@ -199,14 +202,23 @@ func (f *Flow) Wake(ctx context.Context, t cofferdam.Task) error {
 	return nil
 }
 
-// Resume starts a workflow for everything that is open in the store, in place
-// of any that the engine remembers: its steps ran in a process that is gone, or
-// are found running by their successors. To be called at the start and whenever
-// the engine was started again.
+// Resume starts a workflow for everything that is open in the store or in the
+// engine, in place of any that the engine remembers: its steps ran in a process
+// that is gone, or are found running by their successors. To be called whenever
+// the engine was started again; Run calls it first.
 func (f *Flow) Resume(ctx context.Context) error {
 	open, err := f.open(ctx)
 	if err != nil {
 		return err
+	}
+	running, err := f.running(ctx)
+	if err != nil {
+		return err
+	}
+	for _, in := range running {
+		if !slices.Contains(open, in) {
+			open = append(open, in)
+		}
 	}
 	for _, in := range open {
 		if err := f.start(ctx, in, enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING); err != nil {
@@ -214,6 +226,28 @@ func (f *Flow) Resume(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// running lists what the engine thinks is under way.
+func (f *Flow) running(ctx context.Context) ([]Input, error) {
+	var all []Input
+	var page []byte
+	for {
+		l, err := f.o.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Query: "ExecutionStatus = 'Running'", NextPageToken: page,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("listing what the engine works on: %w", err)
+		}
+		for _, e := range l.GetExecutions() {
+			if in, ok := inputOf(e.GetExecution().GetWorkflowId()); ok {
+				all = append(all, in)
+			}
+		}
+		if page = l.GetNextPageToken(); len(page) == 0 {
+			return all, nil
+		}
+	}
 }
 
 // open lists the attempts that have not ended, and those that have but left a
@@ -296,4 +330,14 @@ func options(in Input) client.StartWorkflowOptions {
 
 func workflowID(in Input) string {
 	return "task/" + string(in.Task) + "/" + strconv.Itoa(in.Attempt)
+}
+
+// inputOf is the reverse of workflowID.
+func inputOf(id string) (in Input, ok bool) {
+	part := strings.Split(id, "/")
+	if len(part) != 3 || part[0] != "task" {
+		return in, false
+	}
+	n, err := strconv.Atoi(part[2])
+	return Input{cofferdam.TaskID(part[1]), n}, err == nil
 }
