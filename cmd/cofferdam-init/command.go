@@ -36,10 +36,11 @@ type command struct {
 	outlets [3]*outlet    // 1 and 2
 	inlet   *inlet
 	parts   sync.WaitGroup // exit and both outlets
+	began   time.Time
 }
 
 func newCommand(b *box, number uint32) *command {
-	c := &command{box: b, number: number, started: make(chan struct{}), inlet: newInlet(b, number)}
+	c := &command{box: b, number: number, started: make(chan struct{}), inlet: newInlet(b, number), began: time.Now()}
 	c.outlets[1], c.outlets[2] = newOutlet(b, number, 1), newOutlet(b, number, 2)
 	c.parts.Add(3)
 	return c
@@ -76,6 +77,8 @@ func (c *command) exited(ws syscall.WaitStatus) {
 		e.Exit, e.Signal = 128+int(ws.Signal()), int(ws.Signal())
 	}
 	c.inlet.stop()
+	c.box.sample()
+	e.Met = c.box.meter.since(c.began)
 	c.box.sendJSON(guest.KindExit, c.number, e)
 	time.AfterFunc(grace, func() {
 		for _, o := range c.outlets[1:] {

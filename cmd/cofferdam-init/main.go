@@ -88,6 +88,9 @@ type box struct {
 	mu       sync.Mutex
 	commands map[uint32]*command // until exit and both streams' ends were sent
 	byPID    map[int]*command    // running first processes
+
+	meter   meter
+	watched bool // guarded by mu: the meter is being read
 }
 
 // configure prepares this process for what its children inherit.
@@ -151,10 +154,17 @@ func (b *box) handle(f guest.Frame) {
 		c = newCommand(b, f.Command)
 		b.mu.Lock()
 		b.commands[f.Command] = c
+		watched := b.watched
+		b.watched = true
 		b.mu.Unlock()
+		if !watched {
+			go b.watch()
+		}
 		go c.start(s)
 	case guest.KindKill:
 		go b.kill(f.Command, c)
+	case guest.KindRelieve:
+		go relieve()
 	case guest.KindLimit:
 		l, err := guest.ParseLimit(f.Payload)
 		if err == nil && c != nil && (l.Stream == 1 || l.Stream == 2) {

@@ -71,6 +71,10 @@ type process struct {
 	mark uint32 // group that marks its command; 0: none
 	dead bool
 	stop bool
+
+	threads int
+	fdSize  int64 // room for descriptors; at least as many as there are
+	memory  int64 // KiB in use
 }
 
 // sweep kills every process whose mark is meant and returns how many are left.
@@ -164,9 +168,11 @@ func scan(match func(process) bool) []process {
 func parseStatus(pid int, status []byte) process {
 	p := process{pid: pid}
 	state := field(status, "State")
-	threads, _ := strconv.Atoi(string(field(status, "Threads")))
+	p.threads, _ = strconv.Atoi(string(field(status, "Threads")))
+	p.fdSize, _ = strconv.ParseInt(string(field(status, "FDSize")), 10, 64)
+	p.memory, _ = strconv.ParseInt(string(bytes.TrimSuffix(field(status, "VmRSS"), []byte(" kB"))), 10, 64)
 	// A process whose first thread ended is shown as a zombie while others run.
-	p.dead = len(state) > 0 && (state[0] == 'X' || (state[0] == 'Z' && threads <= 1))
+	p.dead = len(state) > 0 && (state[0] == 'X' || (state[0] == 'Z' && p.threads <= 1))
 	p.stop = len(state) > 0 && state[0] == 'T'
 	if uids := bytes.Fields(field(status, "Uid")); len(uids) > 0 {
 		p.uid, _ = strconv.Atoi(string(uids[0]))

@@ -7,16 +7,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/sandboxtest"
 )
 
-// initProgram is cofferdam-init, built once for all tests of this package.
-var initProgram string
+// programs holds cofferdam-init, which the first test that needs it builds.
+var programs string
+
+var initProgram = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(programs, "cofferdam-init")
+	return path, sandboxtest.BuildInit(path)
+})
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -27,17 +34,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	initProgram = filepath.Join(dir, "cofferdam-init")
-	build := exec.Command("go", "build", "-o", initProgram, "cofferdam/cmd/cofferdam-init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build cofferdam-init: %v\n%s", err, out)
-		return 1
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	programs = dir
 	return m.Run()
 }
 
@@ -54,6 +51,10 @@ func newBox(t *testing.T, o guest.Options) *box {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: commands run under a user of their own in a pid namespace")
 	}
+	program, err := initProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
 	toInit, w := pipe(t)
 	r, fromInit := pipe(t)
 	b := &box{work: filepath.Join(t.TempDir(), "work"), journals: filepath.Join(t.TempDir(), "journals")}
@@ -64,7 +65,7 @@ func newBox(t *testing.T, o guest.Options) *box {
 	if err := os.Chmod(b.work, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	b.init = exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", initProgram)
+	b.init = exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program)
 	b.init.ExtraFiles = []*os.File{toInit, fromInit}
 	b.init.Stderr = os.Stderr
 	if err := b.init.Start(); err != nil {

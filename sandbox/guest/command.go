@@ -31,7 +31,8 @@ type command struct {
 	result     sandbox.Result
 	timer      *time.Timer
 	timedOut   bool
-	killing    bool
+	killing    bool // somebody asked for its end
+	sweeps     int  // kills that pid 1 has not answered yet
 	stdinSent  int64
 	stdinLimit int64
 	stdinEnded bool
@@ -288,11 +289,12 @@ func (h *Host) receiveEnd(c *command, s *stream) error {
 	return nil
 }
 
-// finish makes c's result once its process and both streams have ended, or
-// at once if it is lost. Host.mu is held; the watcher is called without it.
+// finish makes c's result once its process and both streams have ended and no
+// kill of it is under way, so that a result after a kill means that all of it is
+// gone; or at once if it is lost. Host.mu is held; the watcher is called without it.
 func (h *Host) finish(c *command, lost bool) {
 	out, errs := c.streams[sandbox.Stdout], c.streams[sandbox.Stderr]
-	whole := c.exit != nil && out.ended && errs.ended
+	whole := c.exit != nil && out.ended && errs.ended && c.sweeps == 0
 	if c.finishing || (!lost && !whole) {
 		return
 	}
@@ -318,6 +320,9 @@ func (h *Host) finish(c *command, lost bool) {
 	if c.timedOut {
 		r.Exhausted = []sandbox.Exhaustion{sandbox.ExhaustedTime}
 	}
+	if c.exit != nil {
+		r.Exhausted = append(r.Exhausted, seen(c.exit.Met)...)
+	}
 	go func() {
 		if c.watch != nil {
 			c.watch(&r)
@@ -330,4 +335,15 @@ func (h *Host) finish(c *command, lost bool) {
 		h.running--
 		c.change()
 	}()
+}
+
+// seen keeps of what pid 1 says the limits that only it can see, once each.
+func seen(met []sandbox.Exhaustion) []sandbox.Exhaustion {
+	var list []sandbox.Exhaustion
+	for _, e := range []sandbox.Exhaustion{sandbox.ExhaustedTemp, sandbox.ExhaustedPIDs, sandbox.ExhaustedFiles} {
+		if slices.Contains(met, e) {
+			list = append(list, e)
+		}
+	}
+	return list
 }

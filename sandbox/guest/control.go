@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -115,10 +116,12 @@ func (h *Host) Kill(ctx context.Context, id cofferdam.ExecID) error {
 		return nil
 	}
 	c.killing = true
+	c.sweeps++
 	h.kills[c] = append(h.kills[c], done)
 	h.mu.Unlock()
-	if err := h.send(ctx, "guest.Kill", Frame{Kind: KindKill, Command: c.number}); err != nil {
-		return err
+	defer h.unwait(c, done)
+	if !h.order(ctx.Done(), c) {
+		return ctx.Err()
 	}
 	select {
 	case k := <-done:
@@ -134,6 +137,16 @@ func (h *Host) Kill(ctx context.Context, id cofferdam.ExecID) error {
 	}
 }
 
+// unwait removes a waiter whose answer has not come.
+func (h *Host) unwait(c *command, done chan<- Killed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kills[c] = slices.DeleteFunc(h.kills[c], func(d chan<- Killed) bool { return d == done })
+	if len(h.kills[c]) == 0 {
+		delete(h.kills, c)
+	}
+}
+
 func (h *Host) receiveKilled(c *command, p []byte) error {
 	var k Killed
 	if err := json.Unmarshal(p, &k); err != nil {
@@ -141,25 +154,45 @@ func (h *Host) receiveKilled(c *command, p []byte) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if c.sweeps == 0 {
+		return fmt.Errorf("%w: nobody asked to kill", ErrProtocol)
+	}
 	for _, done := range h.kills[c] {
 		done <- k // has room for its one answer
 	}
 	delete(h.kills, c)
+	c.sweeps--
+	h.finish(c, false)
 	return nil
+}
+
+// order tells pid 1 to kill c, whose sweeps count it already, and says whether
+// that is on its way or needless; false if giveUp came first.
+func (h *Host) order(giveUp <-chan struct{}, c *command) bool {
+	select {
+	case h.frames <- AppendFrame(nil, Frame{Kind: KindKill, Command: c.number}):
+	case <-h.done:
+	case <-giveUp:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		c.sweeps--
+		h.finish(c, false)
+		return false
+	}
+	return true
 }
 
 // expire ends a command whose time is up.
 func (h *Host) expire(c *command) {
 	h.mu.Lock()
 	late := c.exit == nil && !c.finishing
-	c.timedOut = c.timedOut || late
-	h.mu.Unlock()
-	if !late {
-		return
+	if late {
+		c.timedOut = true
+		c.sweeps++
 	}
-	select {
-	case h.frames <- AppendFrame(nil, Frame{Kind: KindKill, Command: c.number}):
-	case <-h.done:
+	h.mu.Unlock()
+	if late {
+		h.order(nil, c) // until the box ends
 	}
 }
 

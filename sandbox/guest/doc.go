@@ -23,6 +23,7 @@
 //	4 stdin end  no payload
 //	5 kill       no payload; answered by 70
 //	6 limit      u8 stream, u64 offset up to which output may be sent
+//	7 relieve    no payload; memory runs out: end the process that holds most
 //
 // and pid 1 sends
 //

@@ -21,6 +21,7 @@ const (
 	KindStdinEnd Kind = 4
 	KindKill     Kind = 5
 	KindLimit    Kind = 6
+	KindRelieve  Kind = 7
 
 	KindHello      Kind = 64
 	KindStarted    Kind = 65

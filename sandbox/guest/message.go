@@ -3,6 +3,8 @@ package guest
 import (
 	"encoding/binary"
 	"fmt"
+
+	"cofferdam/sandbox"
 )
 
 // Config is what pid 1 is told first.
@@ -17,6 +19,9 @@ type Config struct {
 	// three for each running command; PIDs is RLIMIT_NPROC. 0: as inherited.
 	OpenFiles int64 `json:"open_files,omitempty"`
 	PIDs      int64 `json:"pids,omitempty"`
+	// Sized are folders in memory with a size of their own. A command that ran
+	// while one was full is told to have met sandbox.ExhaustedTemp.
+	Sized []string `json:"sized,omitempty"`
 }
 
 // Hello is pid 1's first word.
@@ -31,6 +36,9 @@ type Exit struct {
 	Exit   int    `json:"exit"`
 	Signal int    `json:"signal,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Met are limits that pid 1 saw met while the command ran: temp, pids and
+	// open files. What is met and left between two looks is not seen.
+	Met []sandbox.Exhaustion `json:"met,omitempty"`
 }
 
 // Killed answers a kill.

@@ -57,12 +57,34 @@ func NewFake(dir string) (*Fake, error) {
 	if _, err := os.Stat(f.init); err == nil {
 		return f, nil
 	}
-	build := exec.Command("go", "build", "-o", f.init, "cofferdam/cmd/cofferdam-init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build cofferdam-init: %w: %s", err, out)
+	if err := BuildInit(f.init); err != nil {
+		return nil, err
 	}
 	return f, nil
+}
+
+// BuildInit builds cofferdam-init as path. It also opens the sources, by which
+// the go command knows that a test's kept result depends on them.
+func BuildInit(path string) error {
+	const program = "cofferdam/cmd/cofferdam-init"
+	list := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{end}}", program)
+	sources, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list sources of cofferdam-init: %w", err)
+	}
+	for name := range strings.FieldsSeq(string(sources)) {
+		f, err := os.Open(name)
+		if err != nil {
+			return fmt.Errorf("open source of cofferdam-init: %w", err)
+		}
+		f.Close()
+	}
+	build := exec.Command("go", "build", "-o", path, program)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build cofferdam-init: %w: %s", err, out)
+	}
+	return nil
 }
 
 // Close destroys all boxes.
