@@ -1,7 +1,7 @@
 # Cofferdam. "make help" lists what there is.
 export GOTOOLCHAIN := local
 export CGO_ENABLED := 0
-GOFLAGS_BUILD := -trimpath
+GOFLAGS_BUILD :=
 PROGRAMS := cofferdam cofferdam-server cofferdam-keeper cofferdam-runsc cofferdam-init
 AGENT ?= command
 ONLY ?=
@@ -50,5 +50,6 @@ soak: build ## long runs: the attack, crash and product scripts, many times
 fuzz: ## fuzz every parser for FUZZTIME each
 	@build/fuzz $(FUZZTIME)
 
+release: GOFLAGS_BUILD := -trimpath
 release: build assets ## a tarball of programs, assets and licence in build/out/
 	@build/release

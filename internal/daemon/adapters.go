@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -14,9 +13,7 @@ import (
 	"cofferdam/agent"
 	"cofferdam/internal/api"
 	"cofferdam/internal/service"
-	"cofferdam/internal/store"
 	"cofferdam/secret"
-	"cofferdam/trace"
 )
 
 // vaultOf is the vault as service asks for it.
@@ -28,24 +25,6 @@ func (v vaultOf) Seal(ctx context.Context, scope cofferdam.Scope, name string, v
 
 func (v vaultOf) Forget(ctx context.Context, scope cofferdam.Scope, name string) error {
 	return v.Remove(ctx, scope, name)
-}
-
-// traceOf adds to an export the receipts, which the store keeps.
-type traceOf struct {
-	*trace.Store
-	store *store.Store
-}
-
-func (t traceOf) Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, id cofferdam.TaskID) error {
-	receipts, err := t.store.ReceiptsOf(ctx, id)
-	if err != nil {
-		return err
-	}
-	notes := make([][]byte, 0, len(receipts))
-	for _, r := range receipts {
-		notes = append(notes, r.Note)
-	}
-	return t.Store.Export(ctx, w, ids, id, notes...)
 }
 
 // attachKey adds a provider's key to an outgoing request.

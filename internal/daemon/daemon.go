@@ -174,7 +174,7 @@ func (s *server) service() *service.Service {
 	return service.New(service.Options{
 		Scope: s.scope, Version: version(), Started: s.started,
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: s.store, Models: s.store,
-		Secrets: vaultOf{s.vault}, Sessions: s.store, Receipts: s.store, Trace: traceOf{s.trace, s.store},
+		Secrets: vaultOf{s.vault}, Sessions: s.store, Receipts: s.store, Trace: s.trace,
 		CheckUpstream: s.checkUpstream, NeedsModel: needsModel, Presets: s.presets,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
 		PublicKey: s.signer.Public(),

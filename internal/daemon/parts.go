@@ -199,8 +199,8 @@ func (s *server) move(ctx context.Context) error {
 }
 
 // checkUpstream looks at a repository before it is registered.
-func (s *server) checkUpstream(ctx context.Context, r cofferdam.Repo, credential []byte) (cofferdam.Ref, error) {
+func (s *server) checkUpstream(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return s.git.Check(ctx, r, secret.NewValue(credential))
+	return s.git.Check(ctx, r, credential)
 }
