@@ -68,6 +68,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	limitBody(w, r, bodyTimeout)
 	ctx := context.WithValue(r.Context(), requestKey{}, id)
 	r = r.WithContext(ctx)
 	p, err := s.o.Auth.Principal(r)

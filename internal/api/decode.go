@@ -31,9 +31,6 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	if r.Header.Get("Content-Encoding") != "" {
 		return invalid("request", "an encoded body is not taken", "send it without Content-Encoding")
 	}
-	// A body that trickles in holds a connection only so long.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // recorders in tests have none
-	defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var large *http.MaxBytesError
 	switch {
@@ -41,6 +38,9 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 		return invalid("request body", fmt.Sprintf("is larger than %d bytes", maxBody), hint)
 	case err != nil:
 		return invalid("request body", "could not be read to its end", hint)
+	}
+	limitBody(w, r, 0) // it is in: what comes next may take its time
+	switch {
 	case !utf8.Valid(body):
 		return invalid("request body", "is not UTF-8 text", hint)
 	}
@@ -53,6 +53,20 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 		return invalid("request body", plain(err), hint)
 	}
 	return nil
+}
+
+// limitBody lets a body that trickles in hold its connection only so long,
+// also one that is refused unread: net/http reads its rest before it goes on. A
+// request without a body gets no limit: it would end a stream.
+func limitBody(w http.ResponseWriter, r *http.Request, limit time.Duration) {
+	if r.ContentLength == 0 {
+		return
+	}
+	var at time.Time
+	if limit > 0 {
+		at = time.Now().Add(limit)
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(at) // recorders in tests have none
 }
 
 // plain says what is wrong with a body in words for people.

@@ -53,6 +53,7 @@ func (s *Server) problemOf(r *http.Request, err error) Problem {
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problemOf(r, err)
 	s.o.Log.InfoContext(r.Context(), "request refused", "request", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "kind", p.Kind, "op", p.Op, "error", err)
+	limitWrite(w)
 	w.Header().Set("Content-Type", "application/problem+json")
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")

@@ -120,6 +120,7 @@ func (s *Server) answer(w http.ResponseWriter, req *http.Request, r Route, reply
 		s.problem(w, req, fmt.Errorf("encoding answer: %w", err))
 		return
 	}
+	limitWrite(w)
 	w.Header().Set("Content-Type", "application/json")
 	if r.Created {
 		w.WriteHeader(http.StatusCreated)
@@ -127,12 +128,18 @@ func (s *Server) answer(w http.ResponseWriter, req *http.Request, r Route, reply
 	_, _ = w.Write(append(data, '\n')) // the caller has gone if this fails
 }
 
-// streamTimeout is how long a reader of a stream may leave one line unread.
-const streamTimeout = 30 * time.Second
+// writeTimeout is how long a reader may leave one answer, or one piece of a
+// stream, unread.
+const writeTimeout = 30 * time.Second
+
+func limitWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+}
 
 // begin starts an answer that is written bit by bit.
 func (c *call) begin(contentType string) {
 	c.sent = true
+	limitWrite(c.w)
 	c.w.Header().Set("Content-Type", contentType)
 	c.w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(c.w).Flush() // recorders in tests may have none
@@ -144,12 +151,11 @@ func (c *call) line(v any) error {
 	if err != nil {
 		return err
 	}
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetWriteDeadline(time.Now().Add(streamTimeout)) // recorders in tests have none
+	limitWrite(c.w)
 	if _, err := c.w.Write(append(data, '\n')); err != nil {
 		return err
 	}
-	return rc.Flush()
+	return http.NewResponseController(c.w).Flush()
 }
 
 // breakOff ends a stream with its error as the last line; a raw stream is cut,

@@ -215,6 +215,7 @@ func (l lazyWriter) Write(p []byte) (int, error) {
 	if !l.c.sent {
 		l.c.begin(l.kind)
 	}
+	limitWrite(l.c.w)
 	return l.c.w.Write(p)
 }
 

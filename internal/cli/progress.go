@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -178,10 +179,7 @@ func (p *progress) happened(e cofferdam.Event) {
 			p.print(p.task.Short() + " more refusals are in the trace")
 		}
 	case e.Kind == cofferdam.EventAgentMessage, e.Kind == cofferdam.EventAgentTool, e.Kind == cofferdam.EventExecStart:
-		p.note = e.Resource
-		if text := e.Fields["text"]; text != "" {
-			p.note = text
-		}
+		p.note = strings.TrimPrefix(e.Resource+": "+e.Fields["text"], ": ")
 	}
 	if p.live {
 		p.rewrite()

@@ -231,3 +231,28 @@ func mapText(m map[string]string) (out []string) {
 	}
 	return out
 }
+
+// Whatever a file holds: it is read or refused with a reason, and an allow list
+// that was read holds no empty entry.
+func FuzzOperatorFile(f *testing.F) {
+	for _, s := range []string{"", "[egress]\nallow = [\"a.test\"]\n", "state = 1", "[presets]\nx = [\"y\"]", "debug = true\n[egress]\nallow_addresses = [\"::1\"]", "\x00", "[[egress]]", "a.b.c = {x = [1,2]}"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := parseFile("f", data)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("refused without a reason")
+			}
+			return
+		}
+		c := Config{}
+		if err := file.fill(&c); err == nil {
+			for _, a := range c.Allow {
+				if strings.TrimSpace(a) == "" {
+					t.Errorf("empty entry from %q", data)
+				}
+			}
+		}
+	})
+}

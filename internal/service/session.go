@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"strings"
 
 	"cofferdam"
 )
@@ -13,6 +14,9 @@ const MaxList = 500
 func (s *Service) Session(ctx context.Context, name string) (cofferdam.Session, error) {
 	if err := may(ctx, "service.Session"); err != nil {
 		return cofferdam.Session{}, err
+	}
+	if strings.HasPrefix(name, "t-") {
+		return cofferdam.Session{}, &cofferdam.Error{Op: "service.Session", Kind: cofferdam.NotFound, Subject: "session " + name, Reason: "that is the name of a task", Hint: "cofferdam session list --task " + name}
 	}
 	return s.Sessions.Session(ctx, s.Scope, name)
 }
