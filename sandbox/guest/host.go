@@ -155,6 +155,15 @@ func (h *Host) Running() int {
 func (h *Host) Close(reason string) error {
 	h.lose(reason)
 	h.loops.Wait()
+	h.mu.Lock()
+	list := h.list
+	h.mu.Unlock()
+	for _, c := range list {
+		if c != nil {
+			c.streams[sandbox.Stdout].hold()
+			c.streams[sandbox.Stderr].hold()
+		}
+	}
 	if err := os.RemoveAll(h.dir); err != nil {
 		return fmt.Errorf("remove journals: %w", err)
 	}

@@ -305,6 +305,33 @@ func TestHostEnds(t *testing.T) {
 	}
 }
 
+// TestCloseUnderReaders takes the journals away while somebody still reads.
+func TestCloseUnderReaders(t *testing.T) {
+	b := newBox(t, guest.Options{})
+	c := sandbox.Command{ID: "a", Shell: "seq 1 100000; sleep 1000"}
+	if err := b.Start(testContext(t), c); err != nil {
+		t.Fatal(err)
+	}
+	settled(t, b, "a")
+	var out collector
+	closed := make(chan error, 1)
+	r, err := b.Attach(testContext(t), "a", sandbox.Offsets{}, func(s sandbox.Stream, off int64, p []byte) error {
+		if off == 0 {
+			closed <- b.Close("closed")
+		}
+		return out.sink(s, off, p)
+	})
+	if err != nil || !r.Lost || r.Reason != "closed" || out[1].Len() != 588895 {
+		t.Errorf("%+v, %v, %d bytes", r, err, out[1].Len())
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Attach(testContext(t), "a", sandbox.Offsets{}, nil); cofferdam.KindOf(err) != cofferdam.Unavailable {
+		t.Errorf("attach after the journals are gone: %v", err)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	var watched []cofferdam.ExecID
 	b := newBox(t, guest.Options{Watch: func(id cofferdam.ExecID) func(*sandbox.Result) {

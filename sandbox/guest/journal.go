@@ -2,7 +2,9 @@ package guest
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -215,10 +217,12 @@ type reader struct {
 }
 
 func (r *reader) close() {
-	for _, f := range r.files {
-		if f != nil {
+	for _, s := range r.c.streams[1:] {
+		s.fileMu.Lock()
+		if f := r.files[s.which]; f != nil {
 			f.Close()
 		}
+		s.fileMu.Unlock()
 	}
 }
 
@@ -273,6 +277,33 @@ func (h *Host) next(r *reader) (*stream, int, <-chan struct{}) {
 	return nil, 0, r.c.changed
 }
 
+// hold opens the journal for every reader that has not yet: it will be removed.
+func (s *stream) hold() {
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
+	s.h.mu.Lock()
+	readers := slices.Collect(maps.Keys(s.readers))
+	s.h.mu.Unlock()
+	for _, r := range readers {
+		if s.written > 0 {
+			r.open(s) // what cannot be opened is reported when it is read
+		}
+	}
+}
+
+// open opens r's own view of s, once. s.fileMu is held.
+func (r *reader) open(s *stream) error {
+	if r.files[s.which] != nil {
+		return nil
+	}
+	f, err := os.Open(s.h.journalPath(s.c.number, s.which))
+	if err != nil {
+		return err
+	}
+	r.files[s.which] = f
+	return nil
+}
+
 // read fills p from r's place in s: from the file, or from what is pending.
 func (r *reader) read(s *stream, p []byte) error {
 	s.fileMu.Lock()
@@ -280,12 +311,8 @@ func (r *reader) read(s *stream, p []byte) error {
 	at := r.at[s.which]
 	inFile := int(min(int64(len(p)), max(0, s.written-at)))
 	if inFile > 0 {
-		if r.files[s.which] == nil {
-			f, err := os.Open(s.h.journalPath(s.c.number, s.which))
-			if err != nil {
-				return err
-			}
-			r.files[s.which] = f
+		if err := r.open(s); err != nil {
+			return err
 		}
 		if _, err := r.files[s.which].ReadAt(p[:inFile], at); err != nil {
 			return err
