@@ -45,6 +45,10 @@ const (
 // taken: half of the largest push (2 GiB) on top of what a server needs to go on.
 const minFree = 1 << 30
 
+// tidyEvery is after how many syncs git is asked whether the mirror wants
+// packing. It says no until some thousand small pushes have come together.
+const tidyEvery = 64
+
 // Options say what a Gateway works with. Repos is needed; the rest may be zero.
 type Options struct {
 	Repos  *repo.Repos
@@ -118,6 +122,7 @@ func parseUpstream(r cofferdam.Repo) (*url.URL, error) {
 // began before they asked.
 type turns struct {
 	running, next *turn
+	done          int // how many there were; touched by who leads alone
 }
 
 type turn struct {
@@ -179,15 +184,16 @@ func wait(ctx context.Context, t *turn) error {
 
 // lead does the work of a turn for everybody who waits for it.
 func (g *Gateway) lead(ctx context.Context, r cofferdam.Repo, t *turns, mine *turn) error {
-	mine.err = g.sync(ctx, r)
+	mine.err = g.sync(ctx, r, t.done%tidyEvery == 0)
 	g.mu.Lock()
 	t.running = nil
+	t.done++
 	g.mu.Unlock()
 	close(mine.done)
 	return mine.err
 }
 
-func (g *Gateway) sync(ctx context.Context, r cofferdam.Repo) error {
+func (g *Gateway) sync(ctx context.Context, r cofferdam.Repo, tidy bool) error {
 	if err := g.repos.Ensure(ctx, r.ID, r.Base); err != nil {
 		return err
 	}
@@ -198,6 +204,9 @@ func (g *Gateway) sync(ctx context.Context, r cofferdam.Repo) error {
 	defer unlock()
 	if err := g.fetch(ctx, r); err != nil {
 		return err
+	}
+	if !tidy {
+		return nil
 	}
 	return g.repos.Tidy(ctx, r.ID)
 }

@@ -35,12 +35,12 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.Respons
 	}
 	switch r.Method + " " + path {
 	case "GET /info/refs?service=git-upload-pack":
-		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
+		g.serveFetch(c, w, r, "list", func(ctx context.Context, at repo.Place, out io.Writer) error {
 			startAdvertisement(w.Header(), out, repo.UploadPack, r.Header.Get("Git-Protocol"))
 			return g.repos.Advertise(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), out)
 		})
 	case "POST /git-upload-pack":
-		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
+		g.serveFetch(c, w, r, "pack", func(ctx context.Context, at repo.Place, out io.Writer) error {
 			body, err := inflate(r, r.Body, maxWants)
 			if err != nil {
 				return err
@@ -54,7 +54,7 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.Respons
 			return g.repos.Answer(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), body, out)
 		})
 	case "GET /info/refs?service=git-receive-pack":
-		g.serveFetch(c, w, r, func(ctx context.Context, at repo.Place, out io.Writer) error {
+		g.serveFetch(c, w, r, "list for push", func(ctx context.Context, at repo.Place, out io.Writer) error {
 			startAdvertisement(w.Header(), out, repo.ReceivePack, "")
 			return g.repos.Advertise(ctx, at, repo.ReceivePack, "", out)
 		})
@@ -94,13 +94,10 @@ func withHint(err error, hint string) error {
 }
 
 // serveFetch serves one request that reads: decided, on record, from a mirror
-// that is in step with its upstream.
-func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.Request, answer func(context.Context, repo.Place, io.Writer) error) {
+// that is in step with its upstream. Before a push it need not be: the mirror
+// itself is the home of the one branch that may be pushed.
+func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.Request, step string, answer func(context.Context, repo.Place, io.Writer) error) {
 	out := &counter{w: flushing(w)}
-	step := "list"
-	if r.Method == http.MethodPost {
-		step = "pack"
-	}
 	err := gateway.Handle(r.Context(), c, gateway.Request{
 		Source: "git", Kind: cofferdam.EventFetch, Resource: c.Repo.Name, Query: policy.Query{Action: policy.Fetch, Repo: c.Repo.ID},
 		Fields: map[string]string{"step": step}, Durable: !local(c.Repo), // asking an https upstream uses the credential
@@ -119,7 +116,7 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 	})
 	switch {
 	case err == nil || out.n > 0: // an answer that has begun lacks its end, and git finds that
-	case step == "list":
+	case step != "pack":
 		gateway.WriteRefusal(w, err) // git shows its text
 	default:
 		reason, hint := gateway.Explain(err)

@@ -226,3 +226,72 @@ func ofUser(t testing.TB, uid uint32) []string {
 	}
 	return pids
 }
+
+// TestCageLeavesNothing: threads, descriptors and mounts are what they were.
+func TestCageLeavesNothing(t *testing.T) {
+	r := openMirror(t)
+	p, _ := r.mirror(testID)
+	use := func() {
+		for range 20 {
+			c := p.child("ls-remote", carrierURL)
+			carried(&c, http.NotFoundHandler())
+			if err := r.run(t.Context(), c); err == nil {
+				t.Fatal("listed nothing")
+			}
+		}
+	}
+	use() // the runtime makes its own threads first
+	threads, files := countDir(t, "/proc/self/task"), countDir(t, "/proc/self/fd")
+	before, _ := os.ReadFile("/proc/self/mountinfo")
+	use()
+	use()
+	// Threads that have ended are taken off the list a moment later.
+	for deadline := time.Now().Add(10 * time.Second); countDir(t, "/proc/self/task") > threads+4 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if now := countDir(t, "/proc/self/task"); now > threads+4 {
+		t.Errorf("%d threads, %d before", now, threads)
+	}
+	if now := countDir(t, "/proc/self/fd"); now > files+2 {
+		t.Errorf("%d descriptors, %d before", now, files)
+	}
+	if after, _ := os.ReadFile("/proc/self/mountinfo"); strings.Count(string(after), r.view()) != strings.Count(string(before), r.view()) || strings.Contains(string(after), r.view()) {
+		t.Error("mounts are left")
+	}
+}
+
+func countDir(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestUpstreamOwner: git works on a local upstream as its owner, also where
+// nobody else can get to it, and never with a capability.
+func TestUpstreamOwner(t *testing.T) {
+	r := open(t)
+	for _, uid := range []int{1234, 0} {
+		t.Run(fmt.Sprint(uid), func(t *testing.T) {
+			closed := filepath.Join(t.TempDir(), "closed")
+			if err := os.MkdirAll(filepath.Join(closed, "up.git"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chown(filepath.Join(closed, "up.git"), uid, uid); err != nil {
+				t.Fatal(err)
+			}
+			p, err := r.Upstream(filepath.Join(closed, "up.git"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			c := p.child()
+			c.argv, c.stdout = []string{"/bin/sh", "-c", "id -u; touch /upstream/x && echo wrote; cat /etc/shadow 2>/dev/null; touch /usr/x 2>/dev/null && echo escaped; mount -t tmpfs x /tmp 2>/dev/null && echo mounted; chown 7 /upstream/x 2>/dev/null && echo chowned; true"}, &out
+			if err := r.run(t.Context(), c); err != nil || out.String() != fmt.Sprintf("%d\nwrote\n", uid) {
+				t.Errorf("inside: %q, %v", out.String(), err)
+			}
+		})
+	}
+}
