@@ -109,7 +109,7 @@ func (s *Service) move(ctx context.Context, id cofferdam.TaskID, by cofferdam.Pr
 			return &cofferdam.Error{Op: "task.Advance", Kind: cofferdam.Conflict, Subject: t.Short(), Reason: err.Error()}
 		}
 		if _, err := s.record.Record(ctx, s.event(*t, from, by)); err != nil {
-			return fmt.Errorf("recording change of %s: %w", t.Short(), err)
+			return unrecorded("task.Advance", *t, err)
 		}
 		return nil
 	})

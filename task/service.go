@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -64,30 +65,30 @@ func (s *Service) Create(ctx context.Context, o Order) (cofferdam.Task, error) {
 		Request: o.Request, Repo: o.Repo.ID, State: cofferdam.Queued, Attempt: 1, Base: base,
 		RegressionOnly: regressionOnly(o.Request.Checks), By: o.By, Created: now, Updated: now,
 	}
-	kept, made, err := s.store.CreateTask(ctx, t)
-	if err != nil || !made {
-		return kept, err
-	}
-	if _, err := s.record.Record(ctx, s.event(kept, "", o.By)); err != nil {
-		return s.giveUp(ctx, kept, err)
-	}
-	s.changes.tell()
-	return kept, nil
-}
-
-// giveUp ends a task whose birth could not be put on record: nothing may happen
-// for it. If even that cannot be stored the task stays queued, and the first
-// step it would take is refused for the same missing record.
-func (s *Service) giveUp(ctx context.Context, t cofferdam.Task, cause error) (cofferdam.Task, error) {
-	_, err := s.store.ChangeTask(ctx, t.ID, func(t *cofferdam.Task) error {
-		t.State, t.Reason, t.Comment = cofferdam.Failed, ReasonInternal, "its start could not be put on record"
+	kept, made, err := s.store.CreateTask(ctx, t, func(t cofferdam.Task) error {
+		if _, err := s.record.Record(ctx, s.event(t, "", o.By)); err != nil {
+			return unrecorded("task.Create", t, err)
+		}
 		return nil
 	})
-	s.changes.tell()
-	return t, &cofferdam.Error{
-		Op: "task.Create", Kind: cofferdam.Unavailable, Subject: "task " + t.Short(),
-		Reason: "its start could not be put on record", Hint: "see whether the state folder's disk is full", Err: fmt.Errorf("%w (%v)", cause, err),
+	if err == nil && made {
+		s.changes.tell()
 	}
+	return kept, err
+}
+
+// unrecorded is the refusal of a change that could not be put on record. What
+// the recorder says of it, a full disk perhaps, is what a person reads.
+func unrecorded(op string, t cofferdam.Task, cause error) error {
+	e := &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: t.Short() + " cannot be put on record", Reason: "the record does not take it", Hint: "see whether the disk of the state folder is full", Err: cause}
+	var told *cofferdam.Error
+	if errors.As(cause, &told) {
+		e.Kind, e.Reason = told.Kind, told.Error()
+		if told.Hint != "" {
+			e.Hint = told.Hint
+		}
+	}
+	return e
 }
 
 func regressionOnly(checks []cofferdam.Check) bool {
@@ -154,11 +155,37 @@ func (s *Service) Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam
 		if l, err := s.store.LandingOf(ctx, t.ID, t.Head); err == nil && t.Head != "" && t.State == cofferdam.InReview {
 			return s.stale("task.Retry", *t, "is being landed since "+l.Asked.Format(time.RFC3339), "wait until it has landed")
 		}
+		if err := s.void(ctx, *t, by); err != nil {
+			return err
+		}
 		t.Attempt++
 		t.State, t.Reason, t.Comment = cofferdam.Queued, "", ""
 		t.BaseAt, t.Head, t.Receipt, t.Branch = "", "", "", Branch(t.Number, t.Attempt)
 		return nil
 	})
+}
+
+// void puts on record that the approval of a commit counts no longer, because
+// its task will have another.
+func (s *Service) void(ctx context.Context, t cofferdam.Task, by cofferdam.Principal) error {
+	if t.Head == "" {
+		return nil
+	}
+	a, err := s.store.Approval(ctx, t.ID, t.Head)
+	if cofferdam.KindOf(err) == cofferdam.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.record.Record(ctx, cofferdam.Event{
+		Scope: t.Scope, Task: t.ID, Actor: by, Source: "task", Kind: cofferdam.EventVoid, Resource: t.Short(), Durable: true,
+		Fields: map[string]string{"commit": string(t.Head), "approved_by": a.By.String()},
+	})
+	if err != nil {
+		return unrecorded("task.Retry", t, err)
+	}
+	return nil
 }
 
 // Reject ends a task in review: a person does not want its change.

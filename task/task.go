@@ -61,8 +61,9 @@ type Store interface {
 	// CreateTask keeps a new task and gives it the next number of its project
 	// and its branch. With a Request.Key that was used before it returns the
 	// task of that time if the request is the same, with made false; otherwise
-	// a Conflict.
-	CreateTask(ctx context.Context, t cofferdam.Task) (kept cofferdam.Task, made bool, err error)
+	// a Conflict. record is called with the task as it will be kept; its error
+	// is returned and nothing is kept.
+	CreateTask(ctx context.Context, t cofferdam.Task, record func(cofferdam.Task) error) (kept cofferdam.Task, made bool, err error)
 	// TaskByID finds a task of any scope; for the platform, not for faces.
 	TaskByID(ctx context.Context, id cofferdam.TaskID) (cofferdam.Task, error)
 	// FindTask finds by id, unique prefix of an id, or short name "t-42".

@@ -237,8 +237,8 @@ func TestNoRecordNoMove(t *testing.T) {
 	}
 	_, err := d.Create(t.Context(), task.Order{Scope: d.scope, By: ada, Request: request(), Repo: d.repo})
 	wantKind(t, err, cofferdam.Unavailable)
-	if now, err := d.Get(t.Context(), d.scope, "t-2"); err != nil || now.State != cofferdam.Failed {
-		t.Fatalf("a task without a record of its start is %s, %v; want failed", now.State, err)
+	if now, err := d.Get(t.Context(), d.scope, "t-2"); cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Fatalf("a task without a record of its start is there: %s, %v", now.State, err)
 	}
 }
 
@@ -265,6 +265,9 @@ func TestCancelRetryReject(t *testing.T) {
 	d := open(t)
 	ctx := t.Context()
 	v := d.inReview(t)
+	if _, err := d.store.AddApproval(ctx, v, cofferdam.Approval{Commit: head, By: ada, Time: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
 	_, err := d.Reject(ctx, d.scope, claude, "t-1", "no")
 	wantKind(t, err, cofferdam.Forbidden)
 	v, err = d.Reject(ctx, d.scope, ada, "t-1", "not this way")
@@ -274,6 +277,10 @@ func TestCancelRetryReject(t *testing.T) {
 	v, err = d.Retry(ctx, d.scope, ada, "t-1")
 	if err != nil || v.State != cofferdam.Queued || v.Attempt != 2 || v.Head != "" || v.Receipt != "" || v.Branch != "refs/heads/cofferdam/t-1-2" || v.Reason != "" {
 		t.Fatalf("tried again: %+v, %v", v, err)
+	}
+	void := d.rec.events[len(d.rec.events)-2]
+	if void.Kind != cofferdam.EventVoid || void.Fields["commit"] != string(head) || !void.Durable {
+		t.Fatalf("the record does not say that the approval counts no longer: %+v", void)
 	}
 	if step, _ := d.Next(ctx, v.ID, 1); step.Do != task.DoStop {
 		t.Fatalf("the old attempt goes on: %v", step)

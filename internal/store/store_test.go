@@ -53,6 +53,9 @@ func fill(t *testing.T, s *Store) place {
 	return place{s, scope, r}
 }
 
+// unrecorded stands in for the record.
+func unrecorded(cofferdam.Task) error { return nil }
+
 func at(second int) time.Time { return time.Date(2026, 11, 29, 12, 0, second, 0, time.UTC) }
 
 func (p place) task(key string) cofferdam.Task {
@@ -66,7 +69,7 @@ func (p place) task(key string) cofferdam.Task {
 
 func (p place) create(t *testing.T, key string) cofferdam.Task {
 	t.Helper()
-	v, made, err := p.CreateTask(t.Context(), p.task(key))
+	v, made, err := p.CreateTask(t.Context(), p.task(key), unrecorded)
 	if err != nil || !made {
 		t.Fatalf("CreateTask: made %v, %v", made, err)
 	}
@@ -187,13 +190,13 @@ func TestTask(t *testing.T) {
 func TestTaskKey(t *testing.T) {
 	p := open(t)
 	first := p.create(t, "once")
-	again, made, err := p.CreateTask(t.Context(), p.task("once"))
+	again, made, err := p.CreateTask(t.Context(), p.task("once"), unrecorded)
 	if err != nil || made || again.ID != first.ID {
 		t.Fatalf("the same request with the same key made %v %s, %v; want %s again", made, again.ID, err, first.ID)
 	}
 	changed := p.task("once")
 	changed.Request.Text = "something else"
-	if _, _, err := p.CreateTask(t.Context(), changed); cofferdam.KindOf(err) != cofferdam.Conflict {
+	if _, _, err := p.CreateTask(t.Context(), changed, unrecorded); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Fatalf("another request with the same key: %v, want a conflict", err)
 	}
 	if l, _ := p.Tasks(t.Context(), p.scope, task.Filter{}); len(l) != 1 {
@@ -206,7 +209,7 @@ func TestTaskNumbersTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if _, _, err := p.CreateTask(context.Background(), p.task("")); err != nil {
+			if _, _, err := p.CreateTask(context.Background(), p.task(""), unrecorded); err != nil {
 				t.Error(err)
 			}
 		})
@@ -224,6 +227,17 @@ func TestTaskNumbersTogether(t *testing.T) {
 	page, err := p.Tasks(t.Context(), p.scope, task.Filter{Before: 11, Limit: 3, States: []cofferdam.TaskState{cofferdam.Queued, cofferdam.Done}, Repo: p.repo.ID})
 	if err != nil || len(page) != 3 || page[0].Number != 10 {
 		t.Fatalf("page before 11: %v, %v", page, err)
+	}
+}
+
+func TestNoTaskWithoutRecord(t *testing.T) {
+	p := open(t)
+	boom := errors.New("boom")
+	if _, made, err := p.CreateTask(t.Context(), p.task("once"), func(cofferdam.Task) error { return boom }); made || !errors.Is(err, boom) {
+		t.Fatalf("made %v, %v", made, err)
+	}
+	if v := p.create(t, "once"); v.Number != 1 {
+		t.Fatalf("the task that was not kept left something: the next is %d", v.Number)
 	}
 }
 

@@ -40,7 +40,7 @@ func scanTask(r *sql.Rows) (cofferdam.Task, error) {
 }
 
 // CreateTask keeps a new task and gives it the next number of its project.
-func (s *Store) CreateTask(ctx context.Context, t cofferdam.Task) (cofferdam.Task, bool, error) {
+func (s *Store) CreateTask(ctx context.Context, t cofferdam.Task, record func(cofferdam.Task) error) (cofferdam.Task, bool, error) {
 	const op = "store.CreateTask"
 	request, err := json.Marshal(t.Request)
 	if err != nil {
@@ -71,11 +71,12 @@ func (s *Store) CreateTask(ctx context.Context, t cofferdam.Task) (cofferdam.Tas
 			t.BaseAt, t.Head, t.Receipt, t.RegressionOnly, t.Landed, string(usage), t.By.Kind, t.By.Name, stamp(t.Created), stamp(t.Updated)); err != nil {
 			return err
 		}
-		if t.Request.Key == "" {
-			return nil
+		if t.Request.Key != "" {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)`, t.Organization, t.Project, t.Request.Key, digest, t.ID); err != nil {
+				return err
+			}
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)`, t.Organization, t.Project, t.Request.Key, digest, t.ID)
-		return err
+		return record(t)
 	})
 	return t, made && err == nil, err
 }
