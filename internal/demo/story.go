@@ -59,7 +59,7 @@ func (s *story) run(ctx context.Context) error {
 // refusals looks for each misdeed among what was refused.
 func (s *story) refusals() {
 	for _, want := range []struct{ promise, kind, resource string }{
-		{"sending to a host nobody allowed was refused", cofferdam.EventRequest, "paste.example.com"},
+		{"sending to a host nobody allowed was refused", cofferdam.EventConnect, "paste.example.com"},
 		{"sending to a literal address was refused", cofferdam.EventDrop, "192.0.2.7"},
 		{"asking the metadata service was refused", cofferdam.EventDrop, "169.254.169.254"},
 		{"pushing to the base branch was refused", cofferdam.EventPush, "refs/heads/main"},
