@@ -305,6 +305,56 @@ func TestHostEnds(t *testing.T) {
 	}
 }
 
+// TestNothingLeaks runs many commands and looks for what they left behind here
+// and in pid 1.
+func TestNothingLeaks(t *testing.T) {
+	b := newBox(t, guest.Options{})
+	batch := func() {
+		for range 8 {
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() { b.do(t, sandbox.Command{Shell: "cat; echo out; echo err >&2; sleep 0 &", Stdin: false}) })
+			}
+			wg.Wait()
+		}
+	}
+	count := func() (ours, theirs int) {
+		pid1 := childOf(t, b.init.Process.Pid)
+		for range 100 { // what just ended needs a moment
+			ours, theirs = entries(t, "/proc/self/fd"), entries(t, "/proc/"+pid1+"/fd")
+			if theirs <= 12 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return ours, theirs
+	}
+	batch()
+	ours, theirs := count()
+	batch()
+	if o, th := count(); o > ours+4 || th > theirs+4 {
+		t.Errorf("descriptors grew from %d to %d here and from %d to %d in pid 1", ours, o, theirs, th)
+	}
+}
+
+func childOf(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil || len(bytes.Fields(b)) != 1 {
+		t.Fatalf("children of unshare: %q, %v", b, err)
+	}
+	return string(bytes.Fields(b)[0])
+}
+
+func entries(t *testing.T, dir string) int {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
 // TestCloseUnderReaders takes the journals away while somebody still reads.
 func TestCloseUnderReaders(t *testing.T) {
 	b := newBox(t, guest.Options{})

@@ -39,7 +39,12 @@ func TestMain(m *testing.M) {
 }
 
 // serveOn offers drivers on a fresh socket until the test or stop ends.
-func serveOn(t *testing.T, drivers map[sandbox.Tier]sandbox.Driver) (path string, stop func()) {
+func serveOn(t testing.TB, drivers map[sandbox.Tier]sandbox.Driver) (path string, stop func()) {
+	t.Helper()
+	return runOn(t, newServer(drivers, slog.New(slog.DiscardHandler)))
+}
+
+func runOn(t testing.TB, s *server) (path string, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "k") // short: a socket's path has at most 107 bytes
 	if err != nil {
@@ -59,7 +64,7 @@ func serveOn(t *testing.T, drivers map[sandbox.Tier]sandbox.Driver) (path string
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, l, drivers, slog.New(slog.DiscardHandler)) }()
+	go func() { done <- s.run(ctx, l) }()
 	stopped := false
 	stop = func() {
 		if stopped {
@@ -350,6 +355,53 @@ func TestNonsense(t *testing.T) {
 		}
 	}
 	dial(t, path)
+}
+
+func TestSilentAndTooMany(t *testing.T) {
+	s := newServer(nil, slog.New(slog.DiscardHandler))
+	s.slots, s.patience = make(chan struct{}, 2), 200*time.Millisecond
+	path, _ := runOn(t, s)
+	silent := []*net.UnixConn{rawDial(t, path), rawDial(t, path)}
+	for len(s.slots) < 2 { // the keeper has seen both
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := Dial(testContext(t), path); cofferdam.KindOf(err) != cofferdam.Exhausted || !strings.Contains(err.Error(), "2 calls are under way") {
+		t.Errorf("one call too many: %v", err)
+	}
+	for _, conn := range silent {
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("who says nothing keeps its place")
+		}
+	}
+	dial(t, path)
+}
+
+// TestServe runs the exported door once: it ends with its context, and the
+// socket is gone then.
+func TestServe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(testContext(t))
+	done := make(chan error)
+	go func() { done <- Serve(ctx, l, nil, slog.New(slog.DiscardHandler)) }()
+	c := dial(t, path)
+	if list, err := c.List(ctx); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	_, err = c.Create(ctx, sandbox.Spec{ID: "b-1", Tier: sandbox.GVisor})
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" {
+		t.Errorf("create without a driver: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
 }
 
 func TestErrorsKeepTheirMeaning(t *testing.T) {

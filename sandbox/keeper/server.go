@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -23,18 +24,33 @@ const (
 	maxConnections = 4096
 	// firstWords is how long a client may take to say what it wants.
 	firstWords = 10 * time.Second
+	// acceptPause is how long to wait before accepting again after an error.
+	acceptPause = 100 * time.Millisecond
 )
 
 // Serve offers drivers on l until ctx ends, and returns when the last call has
 // ended. It closes l; boxes stay as they are.
 func Serve(ctx context.Context, l *net.UnixListener, drivers map[sandbox.Tier]sandbox.Driver, log *slog.Logger) error {
-	s := &server{drivers: drivers, log: log, slots: make(chan struct{}, maxConnections)}
-	for tier := range drivers {
-		s.tiers = append(s.tiers, tier)
+	return newServer(drivers, log).run(ctx, l)
+}
+
+type server struct {
+	drivers  map[sandbox.Tier]sandbox.Driver
+	tiers    []sandbox.Tier // in a fixed order
+	log      *slog.Logger
+	slots    chan struct{} // one for each call under way
+	patience time.Duration // with a client's first words
+}
+
+func newServer(drivers map[sandbox.Tier]sandbox.Driver, log *slog.Logger) *server {
+	return &server{
+		drivers: drivers, tiers: slices.Sorted(maps.Keys(drivers)), log: log,
+		slots: make(chan struct{}, maxConnections), patience: firstWords,
 	}
-	slices.Sort(s.tiers)
+}
+
+func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	var calls sync.WaitGroup
@@ -51,22 +67,32 @@ func Serve(ctx context.Context, l *net.UnixListener, drivers map[sandbox.Tier]sa
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept call: %w", err)
 		case err != nil: // out of descriptors, most likely: others will end
-			log.WarnContext(ctx, "accept call", "err", err)
+			s.log.WarnContext(ctx, "accept call", "err", err)
 			select {
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
 			continue
 		}
-		calls.Go(func() { s.serve(ctx, conn) })
+		select {
+		case s.slots <- struct{}{}:
+			calls.Go(func() {
+				defer func() { <-s.slots }()
+				s.serve(ctx, conn)
+			})
+		default:
+			s.log.WarnContext(ctx, "refuse call", "err", "too many")
+			s.refuse(conn, &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Exhausted, Subject: "call keeper",
+				Reason: fmt.Sprintf("%d calls are under way", cap(s.slots)), Hint: "try again when some have ended"})
+			conn.Close()
+		}
 	}
 }
 
-type server struct {
-	drivers map[sandbox.Tier]sandbox.Driver
-	tiers   []sandbox.Tier // in a fixed order
-	log     *slog.Logger
-	slots   chan struct{}
+// refuse says why, without waiting for who does not listen.
+func (s *server) refuse(conn *net.UnixConn, err error) {
+	conn.SetWriteDeadline(time.Now().Add(acceptPause))
+	writeJSON(conn, hello{Protocol: protocolName, Version: Version, Error: packError(err)})
 }
 
 // serve answers one call.
@@ -76,13 +102,12 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	conn.SetDeadline(time.Now().Add(firstWords))
+	conn.SetDeadline(time.Now().Add(s.patience))
 	if err := s.admit(conn); err != nil {
 		s.log.WarnContext(ctx, "refuse call", "err", err)
-		writeJSON(conn, hello{Protocol: protocolName, Version: Version, Error: packError(err)})
+		s.refuse(conn, err)
 		return
 	}
-	defer func() { <-s.slots }()
 	if err := writeJSON(conn, hello{Protocol: protocolName, Version: Version}); err != nil {
 		return
 	}
@@ -103,7 +128,7 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-// admit refuses strangers, other versions and one call too many.
+// admit refuses strangers and other versions.
 func (s *server) admit(conn *net.UnixConn) error {
 	const subject = "call keeper"
 	uid, err := peerUID(conn)
@@ -122,16 +147,7 @@ func (s *server) admit(conn *net.UnixConn) error {
 	if err := f.json(&h); err != nil {
 		return invalid(err.Error())
 	}
-	if err := sameVersion(h, "this keeper", "the caller"); err != nil {
-		return err
-	}
-	select {
-	case s.slots <- struct{}{}:
-		return nil
-	default:
-		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Exhausted, Subject: subject,
-			Reason: fmt.Sprintf("%d calls are under way", maxConnections), Hint: "try again when some have ended"}
-	}
+	return sameVersion(h, "this keeper", "the caller")
 }
 
 func sameVersion(h hello, us, them string) error {
