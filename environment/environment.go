@@ -41,7 +41,7 @@ type Definition struct {
 	Setup           []string `json:"setup"` // shell commands, in order
 	Allow           []string `json:"allow"` // what the setup phase may reach
 	Env             []string `json:"env"`   // of the setup commands
-	Limits          cofferdam.Limits
+	Disk            int64    `json:"disk"`  // bytes the result may have
 }
 
 // Digest names the definition.

@@ -62,7 +62,7 @@ func (a *attempt) prepare(ctx context.Context) error {
 	}
 	s := a.spec()
 	d := environment.Definition{
-		Scope: a.plan.Scope, Image: s.Image, Setup: setup, Allow: a.adapter.Allow, Env: a.o.Env, Limits: s.Limits,
+		Scope: a.plan.Scope, Image: s.Image, Setup: setup, Allow: a.adapter.Allow, Env: a.o.Env, Disk: s.Limits.Disk,
 	}
 	a.env, err = a.o.Environments.Ensure(ctx, d, func(ctx context.Context, path string) error {
 		return a.setup(ctx, path, setup)

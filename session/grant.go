@@ -102,6 +102,11 @@ func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, 
 	if phase != gateway.Setup {
 		c.Repo, c.Branch, c.Model = p.Repo, p.Branch, p.Model
 	}
+	if phase == gateway.Proof {
+		// Of the agents' branches a session sees its attempt's and no other: the
+		// commit to prove is there. The grant names none, so none may be written.
+		c.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/t-%d-%d", p.Number, p.Attempt))
+	}
 	a.ledger.look(func(s *seen) { // what an earlier process let through counts as well
 		c.Counts.Acts.Store(s.acts)
 		c.Counts.Refused.Store(s.usage.Refused)

@@ -152,50 +152,82 @@ func (b cuttingBox) Destroy(ctx context.Context) error {
 }
 
 // TestEndOfTheProcessAtEveryCall cuts the process before and after every call
-// to the box, and each time another process has to come to the same end.
+// to the boxes, and each time another process has to come to the same end.
 func TestEndOfTheProcessAtEveryCall(t *testing.T) {
 	left, before, cut := 0, false, func() {}
 	b := newBench(t, func(o *session.Options) {
 		o.Driver = cutting{o.Driver, &left, before, func() { cut() }}
+		o.Env = pretendClaude(t)
 	})
-	for _, before = range []bool{true, false} {
-		for n := 1; ; n++ {
-			p := b.plan("echo working; echo $$ >> runs.txt; echo 'done' ")
-			p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/t-%d-1", 100+n))
-			if before {
-				p.Branch += "0"
-			}
-			ctx, cancel := context.WithCancelCause(context.Background())
-			left, cut = n, func() { cancel(errCut) }
-			b.restart()
-			r, err := b.runner.Run(ctx, p)
-			over := err == nil && left > 0
-			if err != nil {
-				left = 0
-				b.restart()
-				r = b.run(p)
-			}
-			cancel(nil)
-			name := fmt.Sprintf("call %d, before %v", n, before)
-			if r.Failure != "" || r.Head == "" || r.Message != "done" {
-				t.Errorf("%s: %+v", name, r)
-			}
-			if runs := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":runs.txt"); strings.Contains(runs, "\n") {
-				t.Errorf("%s: the agent ran more than once", name)
-			}
-			if out := b.output(p, "agent", "stdout"); out != "working\ndone\n" {
-				t.Errorf("%s: on record %q", name, out)
-			}
-			if log := b.git("-C", b.repo.Upstream, "rev-list", string(b.base)+".."+string(r.Head)); strings.Contains(log, "\n") {
-				t.Errorf("%s: more than one commit", name)
-			}
-			b.noBoxes()
-			if over {
-				if n < 8 {
-					t.Errorf("a session made only %d calls: the test cuts nothing", n)
+	for name, make := range map[string]func() session.Plan{
+		"work": func() session.Plan { return b.plan("echo working; echo $$ >> runs.txt; echo 'done' ") },
+		"proof": func() session.Plan {
+			return b.proof(b.base, "echo $$ >> runs.txt; cat runs.txt", "wc -l < runs.txt")
+		},
+		"setup": b.claude,
+	} {
+		for _, before = range []bool{true, false} {
+			for n := 1; ; n++ {
+				p := make()
+				p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/%s-%v-%d", name, before, n))
+				ctx, cancel := context.WithCancelCause(context.Background())
+				left, cut = n, func() { cancel(errCut) }
+				if err := os.RemoveAll(filepath.Join(b.dir, "env")); err != nil {
+					t.Fatal(err)
 				}
-				break
+				b.restart()
+				r, err := b.runner.Run(ctx, p)
+				over := err == nil && left > 0
+				if err != nil {
+					left = 0
+					b.restart()
+					r = b.run(p)
+				}
+				cancel(nil)
+				b.sameEnd(fmt.Sprintf("%s, call %d, before %v", name, n, before), p, r)
+				if over {
+					if n < 8 {
+						t.Errorf("%s made only %d calls: the test cuts nothing", name, n)
+					}
+					break
+				}
 			}
+		}
+	}
+}
+
+// sameEnd checks what must come of a session, wherever its process was cut.
+func (b *bench) sameEnd(name string, p session.Plan, r session.Result) {
+	b.t.Helper()
+	b.noBoxes()
+	if r.Failure != "" || r.Sealed.Size == 0 {
+		b.t.Errorf("%s: %+v", name, r)
+		return
+	}
+	switch {
+	case p.Checks != nil:
+		if len(r.Checks) != 2 || strings.TrimSpace(r.Checks[1].Tail) != "1" {
+			b.t.Errorf("%s: %+v", name, r.Checks)
+		}
+	case p.Request.Agent == "claude":
+		tools := 0
+		for _, e := range b.events(p) {
+			if e.Kind == cofferdam.EventAgentTool {
+				tools++
+			}
+		}
+		if r.Said != session.SaidNothingToDo || tools != 2 {
+			b.t.Errorf("%s: %d events of tools, %+v", name, tools, r)
+		}
+	default:
+		if runs := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":runs.txt"); strings.Contains(runs, "\n") {
+			b.t.Errorf("%s: the agent ran more than once", name)
+		}
+		if log := b.git("-C", b.repo.Upstream, "rev-list", string(b.base)+".."+string(r.Head)); strings.Contains(log, "\n") {
+			b.t.Errorf("%s: more than one commit", name)
+		}
+		if out := b.output(p, "agent", "stdout"); out != "working\ndone\n" || r.Message != "done" {
+			b.t.Errorf("%s: on record %q", name, out)
 		}
 	}
 }

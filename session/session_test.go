@@ -294,6 +294,7 @@ func TestNothingToDoAndBlocked(t *testing.T) {
 		"echo 'cofferdam: nothing to do'":         session.SaidNothingToDo,
 		"echo 'cofferdam: blocked: no such host'": session.SaidBlocked,
 		"echo hello; exit 3":                      session.SaidDone,
+		"cat; echo 'cofferdam: nothing to do'":    session.SaidNothingToDo, // BR-02: its input has ended
 	} {
 		r := b.run(b.plan(text))
 		if r.Said != want || r.Head != "" || r.Failure != "" {
@@ -322,7 +323,7 @@ func TestChecksRunAllAndReportEach(t *testing.T) {
 	if !strings.Contains(c[3].Tail, string(b.base)) {
 		t.Errorf("check 4 ran at %s", c[3].Tail)
 	}
-	if who := b.wires[0].caller; who.Branch != "" || who.Actor.Kind != cofferdam.Platform || who.Phase != gateway.Proof {
+	if who := b.wires[0].caller; who.Actor.Kind != cofferdam.Platform || who.Phase != gateway.Proof {
 		t.Errorf("caller %+v", who)
 	}
 	again := b.run(p)

@@ -34,18 +34,18 @@ git config user.name "$AUTHOR"
 git config user.email agent@cofferdam.internal
 git config push.default current
 n=1
-until git fetch -q --no-tags origin "$COMMIT"; do
+until git fetch -q --no-tags origin "$COMMIT" "$START"; do
 	[ $n -lt 3 ] || exit 1
 	n=$((n + 1))
 	sleep 1
 done
 if [ -n "$BRANCH_NAME" ]; then
 	git update-ref "refs/remotes/origin/$BASE_NAME" "$COMMIT"
-	git checkout -q -B "$BRANCH_NAME" "$COMMIT"
+	git checkout -q -B "$BRANCH_NAME" "$START"
 else
-	git checkout -q --detach "$COMMIT"
+	git checkout -q --detach "$START"
 fi
-test "$(git rev-parse HEAD)" = "$COMMIT"
+test "$(git rev-parse HEAD)" = "$START"
 `
 
 // captureScript hands over what the agent left, as the agent: it runs in the
@@ -61,10 +61,22 @@ if [ "$(git rev-parse HEAD)" != "$COMMIT" ]; then
 fi
 `
 
-// checkout makes the workspace in the box, through the git gateway.
+// checkout makes the workspace in the box, through the git gateway. An agent
+// whose earlier box was lost goes on from what it had pushed by then.
 func (a *attempt) checkout(ctx context.Context) error {
+	start := a.plan.Commit
+	if a.plan.Phase == gateway.Work {
+		head, err := a.head(ctx)
+		if err != nil {
+			return err
+		}
+		if head != "" {
+			start = head
+		}
+	}
 	ran, err := a.execute(ctx, a.box, sandbox.Command{
-		ID: execCheckout, Shell: checkoutScript, Env: append(a.variables(), a.gitVariables()...), Timeout: gitTimeout,
+		ID: execCheckout, Shell: checkoutScript, Timeout: gitTimeout,
+		Env: append(append(a.variables(), a.gitVariables()...), "START="+string(start)),
 	}, nil)
 	if err != nil {
 		return err
@@ -216,15 +228,22 @@ func (a *attempt) capture(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	head, err := a.o.Resolve(ctx, a.plan.Repo, a.plan.Branch)
-	if err != nil && cofferdam.KindOf(err) != cofferdam.NotFound {
+	if a.result.Head, err = a.head(ctx); err != nil {
 		return err
 	}
-	a.result.Head = head
 	if (ran.Exit != 0 || ran.TimedOut) && a.result.Failure == "" {
 		return fail("agent", "what the agent left could not be pushed to its branch: "+lastLine(ran.tail.String()))
 	}
 	return nil
+}
+
+// head returns what the attempt's branch holds; "" if it was never written.
+func (a *attempt) head(ctx context.Context) (cofferdam.Commit, error) {
+	at, err := a.o.Resolve(ctx, a.plan.Repo, a.plan.Branch)
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return "", nil
+	}
+	return at, err
 }
 
 // message is that of the commit with what the agent left uncommitted.

@@ -1,0 +1,110 @@
+package session_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/gateway/git"
+	"cofferdam/gateway/wire"
+	"cofferdam/internal/repo"
+	"cofferdam/sandbox"
+	"cofferdam/session"
+)
+
+// throughGit makes a bench whose boxes reach their repository through the real
+// git gateway, on loopback in place of a wire.
+func throughGit(t *testing.T) (*bench, *git.Gateway) {
+	t.Helper()
+	var (
+		gate *git.Gateway
+		repo *repo.Repos
+		now  atomic.Pointer[gateway.Caller]
+	)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	b := newBench(t, func(o *session.Options) {
+		if gate == nil {
+			repo = openRepos(t, filepath.Join(o.Dir, "..", "repos"))
+			gate = git.New(git.Options{Repos: repo})
+		}
+		o.CloneURL = func(r cofferdam.Repo) string { return "http://" + l.Addr().String() + "/" + r.Name + ".git" }
+		o.Resolve, o.ReadFile = gate.Resolve, repo.ReadFile
+		o.Connect = func(_ context.Context, _ sandbox.Box, c *gateway.Caller, _ []wire.Name) (session.Wire, error) {
+			now.Store(c)
+			return &fakeWire{}, nil
+		}
+	})
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go gate.Serve(now.Load(), conn, gateway.Target{Host: "127.0.0.1", Port: 80})
+		}
+	}()
+	if err := gate.Sync(context.Background(), b.repo); err != nil {
+		t.Fatal(err)
+	}
+	return b, gate
+}
+
+func openRepos(t *testing.T, dir string) *repo.Repos {
+	t.Helper()
+	r, err := repo.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestThroughTheGitGateway(t *testing.T) {
+	b, gate := throughGit(t)
+	work := b.plan(`git log --oneline origin/main | wc -l
+		git commit -q --allow-empty -m first
+		git push origin HEAD:refs/heads/main && echo base-moved
+		git push origin HEAD:refs/heads/cofferdam/t-8-1 && echo other-branch
+		echo "1 + 1 = 2" > calc.txt; git commit -qam mend; git push -q && echo pushed; echo more >> calc.txt`)
+	r := b.run(work)
+	out := b.output(work, "agent", "stdout")
+	if r.Failure != "" || r.Head == "" || !strings.Contains(out, "pushed") {
+		t.Fatalf("%+v\n%s\n%s", r, out, b.output(work, "agent", "stderr"))
+	}
+	if strings.Contains(out, "base-moved") || strings.Contains(out, "other-branch") || r.Usage.Refused < 2 {
+		t.Errorf("%d refused\n%s", r.Usage.Refused, out)
+	}
+	// The base moves on while the task is under way; its commits stay within reach.
+	b.commit(map[string]string{"other.txt": "x\n"})
+	for name, p := range map[string]session.Plan{
+		"head": b.proof(r.Head, "grep -q 2 calc.txt", "git push origin HEAD:refs/heads/cofferdam/t-7-1 HEAD:refs/heads/x"),
+		"base": b.proof(b.base, "grep -q 3 calc.txt", "git push origin HEAD:refs/heads/cofferdam/t-7-1 HEAD:refs/heads/x"),
+	} {
+		got := b.run(p)
+		if len(got.Checks) != 2 || got.Checks[0].Exit != 0 {
+			t.Errorf("%s: %+v", name, got)
+			continue
+		}
+		if got.Checks[1].Exit == 0 || !strings.Contains(got.Checks[1].Tail, "remote rejected") {
+			t.Errorf("%s: a proof session could push: %+v", name, got.Checks[1])
+		}
+	}
+	if at, err := gate.Resolve(context.Background(), b.repo, work.Branch); err != nil || at != r.Head {
+		t.Errorf("the branch is at %s: %v", at, err)
+	}
+	// Another task sees nothing of it.
+	other := b.plan("git fetch origin " + string(r.Head) + " || echo refused; git ls-remote origin; echo 'cofferdam: nothing to do'")
+	other.Number, other.Branch = 8, "refs/heads/cofferdam/t-8-1"
+	b.run(other)
+	if out := b.output(other, "agent", "stdout"); !strings.Contains(out, "refused") || strings.Contains(out, "t-7-1") {
+		t.Errorf("another task sees this one's branch:\n%s", out)
+	}
+}

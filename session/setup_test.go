@@ -1,0 +1,106 @@
+package session_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/session"
+)
+
+// pretendClaude puts an npm into a folder that "installs" a program which says
+// what Claude Code says, and returns the variables under which boxes find it.
+// The real one is tried in the room agent.
+func pretendClaude(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	npm := `#!/bin/sh
+echo "installing $5" >&2
+[ -z "$BREAK_SETUP" ] || { echo "npm: $BREAK_SETUP" >&2; exit 9; }
+to=$3/node_modules/@anthropic-ai/claude-code-linux-x64
+mkdir -p $to
+cat > $to/claude <<'X'
+#!/bin/sh
+[ "$1" = --version ] && exec echo pretended
+env > env.txt
+cat <<'Y'
+{"type":"assistant","message":{"content":[{"type":"text","text":"I look."},{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","content":"calc.txt"}]}}
+{"type":"result","is_error":false,"result":"cofferdam: nothing to do"}
+Y
+X
+chmod +x $to/claude
+`
+	if err := os.WriteFile(filepath.Join(dir, "npm"), []byte(npm), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"PATH=" + dir + ":/usr/local/bin:/usr/bin:/bin"}
+}
+
+// claude is a session of Claude Code.
+func (b *bench) claude() session.Plan {
+	p := b.plan("")
+	p.Request.Agent, p.Request.Command = "claude", ""
+	p.Model = cofferdam.Model{Name: "pretended", URL: "http://127.0.0.1:1"}
+	return p
+}
+
+func TestEnvironmentIsMadeOnceWithItsOwnGrant(t *testing.T) {
+	b := newBench(t, func(o *session.Options) {
+		o.Env = append(pretendClaude(t), "NPM_CONFIG_REGISTRY=https://registry.example.com")
+		o.Trust = []byte("certificates")
+	})
+	first := b.claude()
+	r := b.run(first)
+	if r.Failure != "" || r.Said != session.SaidNothingToDo {
+		t.Fatalf("%+v", r)
+	}
+	setup, work := b.wires[0].caller, b.wires[1].caller
+	if setup.Phase != "setup" || setup.Repo.ID != "" || setup.Model.Name != "" || setup.Branch != "" ||
+		len(setup.Policy.Rules()) != 1 || setup.Policy.Rules()[0].Pattern != "registry.example.com" {
+		t.Errorf("the setup phase is %+v with %v", setup, setup.Policy.Rules())
+	}
+	if len(work.Policy.Rules()) != 0 || work.Model.Name != "pretended" || work.Actor.Kind != cofferdam.Agent {
+		t.Errorf("the agent is %+v with %v", work, work.Policy.Rules())
+	}
+	seen := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":env.txt")
+	for _, want := range []string{
+		"ANTHROPIC_BASE_URL=http://model.cofferdam.internal", "NPM_CONFIG_REGISTRY=https://registry.example.com",
+		"SSL_CERT_FILE=/etc/cofferdam/trust.pem", "NODE_EXTRA_CA_CERTS=/etc/cofferdam/trust.pem",
+	} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("the agent's environment lacks %s", want)
+		}
+	}
+	again := b.claude() // in the same branch: a new try of the same attempt
+	if r := b.run(again); r.Failure != "" || len(b.wires) != 3 {
+		t.Errorf("%d wires, %+v", len(b.wires), r)
+	}
+	other := b.claude()
+	other.Project = "p-2"
+	if r := b.run(other); r.Failure != "" || len(b.wires) != 5 {
+		t.Errorf("another project used this one's environment: %d wires, %+v", len(b.wires), r)
+	}
+}
+
+func TestFailedSetupNamesItsLineAndLeavesNothing(t *testing.T) {
+	b := newBench(t, func(o *session.Options) { o.Env = append(pretendClaude(t), "BREAK_SETUP=no such package") })
+	r := b.run(b.claude())
+	if r.Failure != "environment" || !strings.Contains(r.Reason, "ended with 9 at: npm install") || !strings.HasSuffix(r.Reason, "no such package") {
+		t.Errorf("%+v", r)
+	}
+	left, err := os.ReadDir(filepath.Join(b.dir, "env"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %v %v", left, err)
+	}
+	b.noBoxes()
+}
+
+func TestPresetThatIsNotThereIsSaid(t *testing.T) {
+	b := newBench(t, func(o *session.Options) { o.Presets = nil })
+	if r := b.run(b.claude()); r.Failure != "environment" || !strings.Contains(r.Reason, "preset") {
+		t.Errorf("%+v", r)
+	}
+}
