@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cofferdam"
+	"cofferdam/secret"
 )
 
 // manyCommits writes n commits on top of each other, each on a branch of its
@@ -220,5 +221,27 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	if at := w.mirrorAt(own); at == "" || !strings.Contains(w.refs(), at+" "+string(own)) {
 		t.Errorf("mirror at %q, upstream:\n%s", at, w.refs())
+	}
+}
+
+// TestCheckedOut: an upstream with a checkout works, as long as that is of
+// another branch than the base.
+func TestCheckedOut(t *testing.T) {
+	work := t.TempDir()
+	must(t, work, "init", "--quiet", "-b", "main")
+	base := cofferdam.Commit(write(t, work, "a.txt", "one\n"))
+	must(t, work, "checkout", "--quiet", "-b", "side")
+	w := newWorld(t, work)
+	if got, err := w.gateway.Check(t.Context(), w.repo, secret.Value{}); err != nil || got != "refs/heads/main" {
+		t.Fatalf("Check: %q, %v", got, err)
+	}
+	dir := w.clone()
+	head := cofferdam.Commit(write(t, dir, "b.txt", "two\n"))
+	w.must(dir, "push", "origin", "HEAD:"+string(own))
+	if err := w.gateway.Land(t.Context(), w.repo, "refs/heads/main", base, head); err != nil {
+		t.Fatal(err)
+	}
+	if got := must(t, work, "rev-parse", "main"); got != string(head) {
+		t.Errorf("main at %s, want %s", got, head)
 	}
 }

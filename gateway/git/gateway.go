@@ -66,7 +66,8 @@ type Gateway struct {
 	client     *http.Transport
 
 	mu    sync.Mutex
-	syncs map[cofferdam.RepoID]*turns // guarded by mu; one per mirror, so at most repo.MaxRepos
+	syncs map[cofferdam.RepoID]*turns      // guarded by mu; one per mirror, so at most repo.MaxRepos
+	seats map[cofferdam.SessionID]*seating // guarded by mu; one per session that has a request open
 }
 
 // New returns a Gateway.
@@ -76,7 +77,7 @@ func New(o Options) *Gateway {
 		d = &gateway.Dialer{}
 	}
 	return &Gateway{
-		repos: o.Repos, credential: o.Credential, syncs: map[cofferdam.RepoID]*turns{},
+		repos: o.Repos, credential: o.Credential, syncs: map[cofferdam.RepoID]*turns{}, seats: map[cofferdam.SessionID]*seating{},
 		client: &http.Transport{
 			DialContext: d.DialContext, TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: handshake, ResponseHeaderTimeout: upstreamHeader, ExpectContinueTimeout: time.Second,
@@ -88,6 +89,42 @@ func New(o Options) *Gateway {
 // CloneURL is where a box finds its repository.
 func CloneURL(r cofferdam.Repo) string {
 	return "http://" + string(gateway.GitHost) + "/" + r.Name + ".git"
+}
+
+// maxExchanges is how many requests of one session are served at once; more
+// wait. git itself makes one after the other, and a session that holds its
+// seats with slow uploads holds up only itself.
+const maxExchanges = 4
+
+type seating struct {
+	taken chan struct{}
+	users int // guarded by Gateway.mu; who sits or waits
+}
+
+// sit waits for one of the session's seats and returns how to leave it.
+func (g *Gateway) sit(ctx context.Context, id cofferdam.SessionID) (func(), error) {
+	g.mu.Lock()
+	s := g.seats[id]
+	if s == nil {
+		s = &seating{taken: make(chan struct{}, maxExchanges)}
+		g.seats[id] = s
+	}
+	s.users++
+	g.mu.Unlock()
+	leave := func() {
+		g.mu.Lock()
+		if s.users--; s.users == 0 {
+			delete(g.seats, id)
+		}
+		g.mu.Unlock()
+	}
+	select {
+	case s.taken <- struct{}{}:
+		return func() { <-s.taken; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
 }
 
 // Serve serves one connection of a box. It owns conn.

@@ -43,6 +43,12 @@ func (m *memory) all() []cofferdam.Event {
 	return append([]cofferdam.Event(nil), m.events...)
 }
 
+func (m *memory) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = nil
+}
+
 // pushes returns the push events: verdicts and outcomes in order.
 func (m *memory) pushes() string {
 	var s []string
@@ -245,6 +251,10 @@ func TestOneTask(t *testing.T) {
 // TestRefused is REP-01 to REP-06 in the words of git: nothing but the one
 // branch is written, and git shows why.
 func TestRefused(t *testing.T) {
+	w := newWorld(t, "")
+	dir := w.clone()
+	write(t, dir, "c.txt", strings.Repeat("more\n", 1000))
+	before := w.refs()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -270,10 +280,7 @@ func TestRefused(t *testing.T) {
 		{"atomic", []string{"push", "--atomic", "origin", "HEAD:" + string(own), "HEAD:main"}, "nothing of this push was taken"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, "")
-			dir := w.clone()
-			write(t, dir, "c.txt", strings.Repeat("more\n", 1000))
-			before := w.refs()
+			w.record.clear()
 			out, err := w.git(dir, c.args...)
 			if err == nil || !strings.Contains(out, c.want) {
 				t.Errorf("git says %v:\n%s\nwant %q", err, out, c.want)
@@ -287,7 +294,7 @@ func TestRefused(t *testing.T) {
 			if got := w.record.pushes(); got != "refused" {
 				t.Errorf("record: %q, want one refusal", got)
 			}
-			if n := w.caller.Counts.Refused.Load(); n != 1 {
+			if n := w.caller.Counts.Refused.Swap(0); n != 1 {
 				t.Errorf("%d refusals are counted", n)
 			}
 		})

@@ -28,6 +28,11 @@ const (
 // serveHTTP answers one request of a box. There are four, spelled exactly:
 // what is spelled otherwise is another repository's business.
 func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.ResponseWriter, r *http.Request) {
+	leave, err := g.sit(r.Context(), c.Session)
+	if err != nil {
+		return // the client or the session is gone
+	}
+	defer leave()
 	path, ours := strings.CutPrefix(r.RequestURI, "/"+c.Repo.Name+".git")
 	if c.Repo.ID == "" || !ours || cofferdam.ParseHost(hostName(r.Host)) != to.Host {
 		g.elsewhere(c, w, r)

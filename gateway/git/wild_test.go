@@ -10,22 +10,29 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	"cofferdam"
 	"cofferdam/gateway"
+	"cofferdam/internal/repo"
 )
 
 // raw sends one request as it stands and returns status and body.
 func (w *world) raw(request string, body []byte) (int, string) {
 	w.t.Helper()
-	conn, err := net.Dial("tcp4", "127.0.0.1:"+w.port)
+	return rawAt(w.port, request, body)
+}
+
+func rawAt(port, request string, body []byte) (int, string) {
+	conn, err := net.Dial("tcp4", "127.0.0.1:"+port)
 	if err != nil {
-		w.t.Fatal(err)
+		return 0, err.Error()
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "%s\r\n\r\n", strings.ReplaceAll(request, "\n", "\r\n"))
@@ -231,6 +238,48 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestSeats: slow uploads of one session hold up that session alone, and their
+// end lets the next in.
+func TestSeats(t *testing.T) {
+	w := newWorld(t, "")
+	var slow []net.Conn
+	for range maxExchanges {
+		conn, err := net.Dial("tcp4", "127.0.0.1:"+w.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /demo.git/git-receive-pack HTTP/1.1\r\nHost: git.cofferdam.internal\r\nContent-Length: 1000000\r\n\r\n0")
+		slow = append(slow, conn)
+	}
+	for { // until all of them sit
+		w.gateway.mu.Lock()
+		s := w.gateway.seats[w.caller.Session]
+		w.gateway.mu.Unlock()
+		if s != nil && len(s.taken) == maxExchanges {
+			break
+		}
+		runtime.Gosched()
+	}
+	done := make(chan int, 1)
+	port := w.port
+	go func() {
+		code, _ := rawAt(port, "GET /demo.git/info/refs?service=git-upload-pack HTTP/1.1\nHost: git.cofferdam.internal", nil)
+		done <- code
+	}()
+	w.open("refs/heads/cofferdam/t-43-1") // another session is not held up
+	w.must("/", "ls-remote", w.url())
+	select {
+	case code := <-done:
+		t.Errorf("a fifth request was served beside four: status %d", code)
+	default:
+	}
+	slow[0].Close()
+	if code := <-done; code != 200 {
+		t.Errorf("status %d after a seat was free", code)
+	}
+}
+
 // TestOtherTarget: the gateway serves its own name only.
 func TestOtherTarget(t *testing.T) {
 	w := newWorld(t, "")
@@ -300,4 +349,57 @@ func TestUpstreamGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.must(dir, "push", "origin", "HEAD:"+string(own))
+}
+
+// TestCarrierChecks: a git process of ours that was taken over by what it read
+// can say nothing to the upstream but the one update that was decided.
+func TestCarrierChecks(t *testing.T) {
+	w, base, head, _ := pushed(t)
+	before := w.refs()
+	only := repo.Update{Ref: own, Old: base, New: head}
+	list := func(us ...repo.Update) string {
+		var b bytes.Buffer
+		for i, u := range us {
+			line := string(u.Old) + " " + string(u.New) + " " + string(u.Ref)
+			if i == 0 {
+				line += "\x00 report-status"
+			}
+			packet(&b, line)
+		}
+		return b.String() + "0000PACK"
+	}
+	main := repo.Update{Ref: "refs/heads/main", Old: base, New: head}
+	gone := repo.Update{Ref: own, Old: only.Old, New: cofferdam.Commit(strings.Repeat("0", 40))}
+	for _, c := range []struct {
+		name, method, path, body, encoding string
+		only                               *repo.Update
+		code                               int
+	}{
+		{"another ref", "POST", "/upstream.git/git-receive-pack", list(main), "", &only, 502},
+		{"one more ref", "POST", "/upstream.git/git-receive-pack", list(only, main), "", &only, 502},
+		{"the same twice", "POST", "/upstream.git/git-receive-pack", list(only, only), "", &only, 502},
+		{"a delete", "POST", "/upstream.git/git-receive-pack", list(gone), "", &only, 502},
+		{"compressed", "POST", "/upstream.git/git-receive-pack", list(only), "gzip", &only, 502},
+		{"a push while fetching", "POST", "/upstream.git/git-receive-pack", list(main), "", nil, 404},
+		{"a listing for push while fetching", "GET", "/upstream.git/info/refs?service=git-receive-pack", "", "", nil, 404},
+		{"another path", "GET", "/other.git/info/refs?service=git-upload-pack", "", "", nil, 404},
+		{"a longer path", "GET", "/upstream.git/../x/info/refs?service=git-upload-pack", "", "", nil, 404},
+		{"a file", "GET", "/upstream.git/HEAD", "", "", nil, 404},
+		{"the twin", "GET", "/upstream.git/info/refs?service=git-upload-pack", "", "", nil, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+			if c.encoding != "" {
+				r.Header.Set("Content-Encoding", c.encoding)
+			}
+			answer := httptest.NewRecorder()
+			(&carrier{g: w.gateway, repo: w.repo, only: c.only}).ServeHTTP(answer, r)
+			if answer.Code != c.code {
+				t.Errorf("status %d, want %d: %s", answer.Code, c.code, answer.Body)
+			}
+			if w.refs() != before {
+				t.Errorf("refs changed:\n%s", w.refs())
+			}
+		})
+	}
 }

@@ -57,6 +57,7 @@ type child struct {
 	stdout   io.Writer
 	extra    []*os.File // descriptors 3 and up
 	timeout  time.Duration
+	level    level
 	// listening is called with a listener on the loopback of the cage's
 	// network, before git starts; nil: the cage has no network at all.
 	// The function it returns is called at the end.
@@ -88,11 +89,11 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // run runs c in a cage and waits for its end.
 func (r *Repos) run(ctx context.Context, c child) error {
 	select {
-	case r.slots <- struct{}{}:
+	case r.slots[c.level] <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-r.slots }()
+	defer func() { <-r.slots[c.level] }()
 	if c.timeout == 0 {
 		c.timeout = shortWork
 	}

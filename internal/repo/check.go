@@ -22,7 +22,7 @@ func (r *Repos) Check(ctx context.Context, upstream string, base cofferdam.Ref) 
 	if err != nil {
 		return "", err
 	}
-	if err := r.checkShape(&p, upstream); err != nil {
+	if err := checkShape(p, upstream); err != nil {
 		return "", err
 	}
 	if err := r.checkFormat(ctx, p, upstream); err != nil {
@@ -58,14 +58,12 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// checkShape finds the git folder of p and refuses what a cage cannot see.
-func (r *Repos) checkShape(p *Place, upstream string) error {
+// checkShape refuses what is no repository of its own, or borrows from a place
+// that a cage cannot see.
+func checkShape(p Place, upstream string) error {
 	host := p.binds[0].host
-	if info, err := os.Lstat(filepath.Join(host, ".git")); err == nil {
-		if !info.IsDir() {
-			return refuse(upstream, "it is a worktree of another repository", "register the repository itself, or "+strings.TrimPrefix(bareHint(upstream), "make "))
-		}
-		p.dir += "/.git"
+	if info, err := os.Lstat(filepath.Join(host, ".git")); err == nil && !info.IsDir() {
+		return refuse(upstream, "it is a worktree of another repository", "register the repository itself, or "+bareHint(upstream))
 	}
 	gitDir := filepath.Join(host, strings.TrimPrefix(p.dir, "/upstream"))
 	for _, need := range []string{"HEAD", "objects", "refs"} {
@@ -86,6 +84,11 @@ func (r *Repos) checkFormat(ctx context.Context, p Place, upstream string) error
 	}
 	if format := strings.TrimSpace(string(out)); format != "sha1" {
 		return refuse(upstream, "its objects are named by "+OneLine(format)+", and only sha1 repositories are supported", "make a sha1 copy with git init --object-format=sha1 and git fast-export | git fast-import")
+	}
+	// Hooks are the owner's rules. Where a cage does not see them, git would
+	// go on without them.
+	if out, _, err = r.output(ctx, p, 4096, "config", "--get", "core.hooksPath"); err == nil && strings.TrimSpace(string(out)) != "" {
+		return refuse(upstream, "its hooks are elsewhere (core.hooksPath), where they would not run", "move them into "+quote(filepath.Join(upstream, "hooks"))+" and run git -C "+quote(upstream)+" config --unset core.hooksPath")
 	}
 	return nil
 }

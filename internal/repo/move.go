@@ -29,6 +29,7 @@ const carrierTimeout = 30 * time.Second
 // carried connects c to a carrier and returns the URL it has inside the cage.
 // The listener is on the loopback of the cage's own network namespace.
 func carried(c *child, to Carrier) {
+	c.level = carrying
 	c.listening = func(l net.Listener) func() {
 		srv := &http.Server{Handler: to, ReadHeaderTimeout: carrierTimeout, ErrorLog: log.New(io.Discard, "", 0)}
 		done := make(chan struct{})
@@ -264,7 +265,7 @@ func (r *Repos) Receive(ctx context.Context, id cofferdam.RepoID, u Update, shal
 	c.binds = append(append([]bind{}, c.binds...), bind{host: r.hooks(), inside: "/hooks", exec: true})
 	out := &head{max: maxStderr}
 	c.stdin, c.stdout, c.timeout = io.MultiReader(receiveRequest(u, shallow), pack), out, longWork
-	c.extra = []*os.File{pipes[1], pipes[2]}
+	c.extra, c.level = []*os.File{pipes[1], pipes[2]}, serving
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)

@@ -24,6 +24,7 @@ type Place struct {
 	uid, gid uint32
 	binds    []bind
 	dir      string   // inside the cage
+	level    level    // of serving it
 	config   []string // git options: -c key=value
 }
 
@@ -34,7 +35,7 @@ func (r *Repos) Mirror(id cofferdam.RepoID, own cofferdam.Ref) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	p.config = []string{"-c", "transfer.hideRefs=" + AgentRefs}
+	p.level, p.config = serving, []string{"-c", "transfer.hideRefs=" + AgentRefs}
 	if own != "" {
 		if err := CheckRef(own); err != nil {
 			return Place{}, err
@@ -72,9 +73,13 @@ func (r *Repos) Upstream(path string) (Place, error) {
 	if err != nil || !info.IsDir() {
 		return Place{}, &cofferdam.Error{Op: "repo.Upstream", Kind: cofferdam.Unavailable, Subject: "open upstream", Reason: path + " is not a folder", Err: err}
 	}
+	dir := "/upstream"
+	if info, err := os.Lstat(filepath.Join(real, ".git")); err == nil && info.IsDir() {
+		dir += "/.git"
+	}
 	st := info.Sys().(*syscall.Stat_t)
 	return Place{
-		uid: st.Uid, gid: st.Gid, dir: "/upstream",
+		uid: st.Uid, gid: st.Gid, dir: dir, level: leaf,
 		binds:  []bind{{host: real, inside: "/upstream", write: true, exec: true}},
 		config: []string{"-c", "safe.directory=*", "-c", "gc.autoDetach=false", "-c", "receive.autogc=false", "-c", "core.fsmonitor=false"},
 	}, nil
@@ -83,7 +88,7 @@ func (r *Repos) Upstream(path string) (Place, error) {
 // child returns git with args on p.
 func (p Place) child(args ...string) child {
 	return child{
-		uid: p.uid, gid: p.gid, binds: p.binds,
+		level: leaf, uid: p.uid, gid: p.gid, binds: p.binds,
 		args: append(append([]string{}, p.config...), args...),
 		env:  []string{"GIT_DIR=" + p.dir},
 	}
@@ -158,7 +163,7 @@ const (
 // the service line. protocol is what the client asked for: version=1, version=2 or "".
 func (r *Repos) Advertise(ctx context.Context, p Place, s Service, protocol string, out io.Writer) error {
 	c := p.child(strings.TrimPrefix(string(s), "git-"), "--stateless-rpc", "--http-backend-info-refs", p.dir)
-	c.stdout = out
+	c.stdout, c.level = out, p.level
 	c.env = append(c.env, protocolEnv(protocol)...)
 	return r.run(ctx, c)
 }
@@ -166,7 +171,7 @@ func (r *Repos) Advertise(ctx context.Context, p Place, s Service, protocol stri
 // Answer serves one request of s: in is the body that the client sent.
 func (r *Repos) Answer(ctx context.Context, p Place, s Service, protocol string, in io.Reader, out io.Writer) error {
 	c := p.child(strings.TrimPrefix(string(s), "git-"), "--stateless-rpc", p.dir)
-	c.stdin, c.stdout, c.timeout = in, out, longWork
+	c.stdin, c.stdout, c.timeout, c.level = in, out, longWork, p.level
 	c.env = append(c.env, protocolEnv(protocol)...)
 	return r.run(ctx, c)
 }

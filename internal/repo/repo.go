@@ -43,9 +43,21 @@ const FirstUser = 2_000_000_000
 // and locks. Ten times what a large organisation keeps on one host.
 const MaxRepos = 10_000
 
-// maxChildren is how many git processes run at once. Each holds a thread and
-// up to a gigabyte of address space; a burst of tasks waits.
-const maxChildren = 48
+// level sorts git processes by what they wait for: one that serves a box may
+// wait for one that speaks to an upstream, and that for the upstream's own.
+// Each level has slots of its own, so that no two wait for each other.
+type level int
+
+const (
+	serving  level = iota // answers a box
+	carrying              // speaks to an upstream
+	leaf                  // waits for nobody
+	levels
+)
+
+// maxChildren is how many git processes of one level run at once. Each holds a
+// thread; a burst of tasks waits.
+const maxChildren = 128
 
 //go:embed config
 var mirrorConfig []byte
@@ -56,9 +68,9 @@ var receiveHook []byte
 // Repos is the folder of mirrors. Safe for concurrent use.
 type Repos struct {
 	dir   string
-	git   string        // absolute, below /usr
-	first uint32        // FirstUser
-	slots chan struct{} // one per running git process
+	git   string                // absolute, below /usr
+	first uint32                // FirstUser
+	slots [levels]chan struct{} // one per running git process
 
 	mu     sync.Mutex
 	locks  map[cofferdam.RepoID]chan struct{} // guarded by mu; one per mirror, so at most MaxRepos
@@ -78,7 +90,10 @@ func Open(dir string) (*Repos, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("open repositories: %w", err)
 	}
-	r := &Repos{dir: dir, git: git, first: FirstUser, slots: make(chan struct{}, maxChildren), locks: map[cofferdam.RepoID]chan struct{}{}, owners: map[cofferdam.RepoID]uint32{}}
+	r := &Repos{dir: dir, git: git, first: FirstUser, locks: map[cofferdam.RepoID]chan struct{}{}, owners: map[cofferdam.RepoID]uint32{}}
+	for l := range r.slots {
+		r.slots[l] = make(chan struct{}, maxChildren)
+	}
 	for _, d := range []string{dir, r.view(), r.hooks()} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, fmt.Errorf("open repositories: %w", err)

@@ -214,6 +214,10 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	hooked := filepath.Join(t.TempDir(), "hooked.git")
+	git(t, "/", "clone", "--quiet", "--bare", work, hooked)
+	git(t, hooked, "config", "core.hooksPath", "/srv/hooks")
+
 	for _, c := range []struct {
 		name, path string
 		base       cofferdam.Ref
@@ -231,6 +235,7 @@ func TestCheck(t *testing.T) {
 		{"empty", empty, "", "", "has no branch"},
 		{"sha256", sha256, "", "", "sha256"},
 		{"borrowed objects", borrowed, "", "", "repack -a -d"},
+		{"hooks elsewhere", hooked, "", "", "config --unset core.hooksPath"},
 		{"relative", "work", "", "", "absolute"},
 		{"missing", "/nonexistent", "", "", "nothing at"},
 		{"no repository", t.TempDir(), "", "", "git init --bare"},
@@ -293,7 +298,7 @@ func TestOwners(t *testing.T) {
 func TestBusy(t *testing.T) {
 	r := openMirror(t)
 	for range maxChildren {
-		r.slots <- struct{}{}
+		r.slots[leaf] <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
