@@ -68,6 +68,7 @@ func (b *box) sample() {
 	if time.Since(m.looked) < sampleFresh {
 		return
 	}
+	m.looked = time.Now() // not after looking: what happened meanwhile was not seen
 	if m.met == nil {
 		m.met = map[sandbox.Exhaustion]time.Time{}
 	}
@@ -83,10 +84,31 @@ func (b *box) sample() {
 			m.met[sandbox.ExhaustedFiles] = time.Now()
 		}
 	}
-	if limit := b.config.PIDs; limit > 0 && tasks >= limit*almost/32 {
+	// Of many that come and go, half are gone before they are looked into.
+	if limit := b.config.PIDs; limit > 0 && max(tasks, others()) >= limit*almost/32 {
 		m.met[sandbox.ExhaustedPIDs] = time.Now()
 	}
-	m.looked = time.Now()
+}
+
+// others counts the processes beside this one, which in a box are all of
+// commands.
+func others() int64 {
+	if os.Getpid() != 1 {
+		return 0 // it is not ours alone
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return 0
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // what could be read counts
+	n := int64(-1)
+	for _, name := range names {
+		if name[0] >= '0' && name[0] <= '9' {
+			n++
+		}
+	}
+	return n
 }
 
 // full says whether a file system has no room left, or no file.

@@ -81,10 +81,10 @@ func (b bundle) mounts() []specs.Mount {
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "nodev", "noexec"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts"},
-		memory("/dev/shm", shared(b.limits), "mode=1777"),
-		memory("/tmp", b.limits.Temp, "mode=1777"),
-		memory(sandbox.HomeDir, b.limits.Temp, "mode=0700", uid, gid),
-		memory("/run", runSize, "mode=0755", uid, gid),
+		inMemory("/dev/shm", shared(b.limits), "mode=1777"),
+		inMemory("/tmp", b.limits.Temp, "mode=1777"),
+		inMemory(sandbox.HomeDir, b.limits.Temp, "mode=0700", uid, gid),
+		inMemory("/run", runSize, "mode=0755", uid, gid),
 	}
 	for _, x := range b.binds {
 		m = append(m, bound(x.from, x.to, "ro"))
@@ -103,7 +103,7 @@ func (b bundle) mounts() []specs.Mount {
 // runSize is for sockets and pid files.
 const runSize = 8 << 20
 
-func memory(to string, size int64, options ...string) specs.Mount {
+func inMemory(to string, size int64, options ...string) specs.Mount {
 	options = append([]string{"nosuid", "nodev", fmt.Sprintf("size=%d", size)}, options...)
 	return specs.Mount{Destination: to, Type: "tmpfs", Source: "tmpfs", Options: options}
 }
@@ -115,7 +115,7 @@ func bound(from, to, mode string) specs.Mount {
 func (b bundle) resources() *specs.LinuxResources {
 	const period = 100_000 // microseconds, the kernel's default
 	quota, span := int64(b.limits.CPU*period), uint64(period)
-	memory, pids := b.limits.Memory, hostPIDsBase+hostPIDsEach*b.limits.PIDs
+	memory, pids := b.limits.Memory+reserve, hostPIDsBase+hostPIDsEach*b.limits.PIDs
 	r := &specs.LinuxResources{
 		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &span},
 		Memory: &specs.LinuxMemory{Limit: &memory},

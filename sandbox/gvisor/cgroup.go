@@ -117,6 +117,23 @@ func (c cgroups) events(box string) events {
 	}
 }
 
+// memory is how much a box holds that the kernel cannot take back: file pages
+// do not count.
+func (c cgroups) memory(box string) int64 {
+	dir := c.dir("memory", box)
+	usage, prefix := "memory.usage_in_bytes", "total_"
+	if c.v2 {
+		usage, prefix = "memory.current", ""
+	}
+	data, err := os.ReadFile(filepath.Join(dir, usage))
+	if err != nil {
+		return 0 // the box is gone
+	}
+	total, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // the kernel writes numbers
+	stat := filepath.Join(dir, "memory.stat")
+	return total - counter(stat, prefix+"active_file") - counter(stat, prefix+"inactive_file")
+}
+
 // counter reads one line of "name number" from a file.
 func counter(path, name string) int64 {
 	data, err := os.ReadFile(path)

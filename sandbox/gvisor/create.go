@@ -181,6 +181,7 @@ func (b *box) boot(ctx context.Context) error {
 		Config: guest.Config{
 			UID: sandbox.UserID, GID: sandbox.UserID,
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
+			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
 		},
 		Watch: b.watch,
 	})

@@ -170,6 +170,7 @@ func space(dir string) (free int64, full bool, err error) {
 		return 0, false, &os.PathError{Op: "looking at", Path: dir, Err: err}
 	}
 	free = int64(st.Bavail) * st.Bsize
-	// A file that grows by whole buffers stops short of the last block.
-	return free, free < 64<<10 || st.Ffree == 0 && st.Files > 0, nil
+	// The last of it does not count: ext4 keeps some for itself, and a
+	// file that grows by whole buffers stops short of the rest.
+	return free, free < 1<<20 || st.Bavail <= st.Blocks/500 || st.Ffree == 0 && st.Files > 0, nil
 }

@@ -23,6 +23,12 @@ const (
 	// maxShared is what browsers and databases want of /dev/shm.
 	maxShared = 512 << 20
 
+	// The kernel would end a whole box that meets its limit of memory. So its
+	// limit lies this much higher: at the box's own, pid 1 ends the largest
+	// process, which a hog of 2 GB/s gives it 60 ms to do; and the sentry, which
+	// is no part of what a box may use, fits in too.
+	reserve = 128 << 20
+
 	// A guest process is several threads on the host, and the sentry has its
 	// own. When the host's limit is hit the whole box dies, so it is looser
 	// than the one inside, which only makes fork fail.
