@@ -37,6 +37,7 @@ func Suite(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		{"two boxes", testTwoBoxes},
 		{"kill ends survivors", testKill},
 		{"timeout ends survivors", testTimeout},
+		{"nothing outlives a kill", testEscapes},
 		{"output is exact over detachments", testDetach},
 		{"the writer waits at the cap", testCap},
 		{"fifty commands at once", testFifty},
