@@ -10,7 +10,7 @@ import (
 	"cofferdam/sandbox"
 )
 
-// exhaustedOutput names the limit maxOutput beside those of the box.
+// exhaustedOutput names the limit Options.MaxOutput beside those of the box.
 const exhaustedOutput sandbox.Exhaustion = "output"
 
 // maxCommandText bounds what goes on record of a command's text, in bytes.
@@ -72,7 +72,7 @@ func (o *output) follow(ctx context.Context, box sandbox.Box) (sandbox.Result, e
 		}
 		res, err = box.Attach(ctx, o.id, o.offsets(), func(sandbox.Stream, int64, []byte) error { return nil })
 		res.Exhausted = append(res.Exhausted, exhaustedOutput)
-		res.Reason = fmt.Sprintf("it wrote more than %d bytes and was ended", int64(maxOutput))
+		res.Reason = fmt.Sprintf("it wrote more than %d bytes and was ended", o.a.o.MaxOutput)
 	}
 	if err != nil {
 		if o.err != nil {

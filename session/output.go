@@ -20,12 +20,13 @@ import (
 	"cofferdam/trace"
 )
 
+// DefaultMaxOutput is what one command may write on both streams together, in
+// bytes: more than a day of a talkative agent, and JSON of it fits into the
+// 4 GiB of a session's log even if each byte takes six.
+const DefaultMaxOutput = 256 << 20
+
 // Bounds of a command's output.
 const (
-	// maxOutput is what one command may write on both streams together. With 32
-	// checks and an agent it stays below the 4 GiB of a session's log only if few
-	// come near it; the log's own bound holds all the same.
-	maxOutput = 256 << 20
 	// maxChunk is what one event holds; a field of 128 KiB is the most that fits
 	// into an event whatever is in it.
 	maxChunk = 32 << 10
@@ -151,7 +152,7 @@ func (o *output) take(ctx context.Context, which sandbox.Stream, off int64, p []
 	} else {
 		return nil
 	}
-	if at := o.offsets(); o.err == nil && at.Stdout+at.Stderr+int64(len(p)) > maxOutput {
+	if at := o.offsets(); o.err == nil && at.Stdout+at.Stderr+int64(len(p)) > o.a.o.MaxOutput {
 		o.err = errTooMuch
 	}
 	for len(p) > 0 && o.err == nil {

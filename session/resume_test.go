@@ -269,3 +269,41 @@ func TestLostBoxIsSaid(t *testing.T) {
 		t.Errorf("lost while nobody looked: %+v", r)
 	}
 }
+
+func TestWhatCannotBeRecordedStopsTheSessionNotTheBox(t *testing.T) {
+	b := newBench(t, nil)
+	flag := filepath.Join(b.dir, "go-on")
+	p := b.plan("echo begin; while [ ! -e " + flag + " ]; do sleep 0.05; done; echo end; echo x > x")
+	done := b.start(context.Background(), p)
+	b.until(p, "agent", "begin")
+	if err := b.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-done; got.err == nil {
+		t.Fatalf("it went on without a record: %+v", got.result)
+	}
+	b.store = nil
+	b.restart()
+	if r := b.run(p); r.Failure != "" || r.Head == "" || b.output(p, "agent", "stdout") != "begin\nend\n" {
+		t.Errorf("%+v\n%q", r, b.output(p, "agent", "stdout"))
+	}
+	b.noBoxes()
+}
+
+func TestTooMuchOutputEndsTheCommand(t *testing.T) {
+	b := newBench(t, func(o *session.Options) { o.MaxOutput = 1 << 20 })
+	p := b.proof(b.base, "yes", "echo fine")
+	r := b.run(p)
+	if len(r.Checks) != 2 || len(r.Checks[0].Exhausted) != 1 || r.Checks[0].Exhausted[0] != "output" || r.Checks[0].Exit == 0 || r.Checks[1].Exit != 0 {
+		t.Errorf("%+v", r.Checks)
+	}
+	if n := len(b.output(p, "check-1", "stdout")); n < 1<<19 || n > 1<<20 {
+		t.Errorf("%d bytes on record", n)
+	}
+	if again := b.run(p); len(again.Checks) != 2 || again.Checks[0].Stdout != r.Checks[0].Stdout {
+		t.Errorf("asked again: %+v", again.Checks)
+	}
+}

@@ -45,6 +45,7 @@ type Options struct {
 	Trust        []byte              // optional; certificates (PEM) that programs in a box trust
 	AgentTimeout time.Duration       // optional; agent.Timeout
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
+	MaxOutput    int64               // optional; DefaultMaxOutput, of each command
 	Log          *slog.Logger        // optional
 }
 
@@ -82,6 +83,9 @@ func New(o Options) (*Runner, error) {
 	}
 	if o.CheckTimeout == 0 {
 		o.CheckTimeout = DefaultCheckTimeout
+	}
+	if o.MaxOutput == 0 {
+		o.MaxOutput = DefaultMaxOutput
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
