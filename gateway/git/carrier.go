@@ -13,7 +13,9 @@ import (
 
 	"cofferdam"
 	"cofferdam/gateway"
+	"cofferdam/internal/redact"
 	"cofferdam/internal/repo"
+	"cofferdam/secret"
 )
 
 // carrier is what one git process of ours can say to one upstream: a fetch, or
@@ -26,6 +28,9 @@ type carrier struct {
 
 	mu  sync.Mutex
 	err error // guarded by mu; the first thing that went wrong, for people
+	// known is guarded by mu: the credential that was used. An upstream that
+	// says it back would tell it to the box.
+	known secret.Value
 }
 
 // service is what this carrier is for.
@@ -163,6 +168,9 @@ func (c *carrier) authorize(ctx context.Context, out *http.Request) error {
 	if err != nil || !ok {
 		return err
 	}
+	c.mu.Lock()
+	c.known = v
+	c.mu.Unlock()
 	user := c.repo.User
 	if user == "" {
 		user = "git" // forges that take tokens take any name
@@ -233,9 +241,9 @@ func (c *carrier) explain(subject string, err error) error {
 		return &said
 	}
 	if x := (*repo.RefusedError)(nil); errors.As(err, &x) {
-		reason := "the upstream refuses it: " + x.Reason
-		if x.Message != "" {
-			reason += "; it says: " + x.Message
+		reason := "the upstream refuses it: " + c.clean(x.Reason)
+		if said := c.clean(x.Message); said != "" {
+			reason += "; it says: " + said
 		}
 		return &cofferdam.Error{Op: "git.Carry", Kind: cofferdam.Conflict, Subject: subject, Reason: repo.OneLine(reason), Hint: "look at the upstream's rules for this branch", Err: err}
 	}
@@ -243,6 +251,21 @@ func (c *carrier) explain(subject string, err error) error {
 		return err
 	}
 	return &cofferdam.Error{Op: "git.Carry", Kind: cofferdam.Unavailable, Subject: subject, Reason: "the exchange with the upstream broke off", Hint: "try again; cofferdam doctor checks this host", Err: errors.Join(cause, err)}
+}
+
+// clean removes the credential from what an upstream says, in every spelling.
+func (c *carrier) clean(s string) string {
+	c.mu.Lock()
+	v := c.known
+	c.mu.Unlock()
+	if v.IsZero() {
+		return s
+	}
+	r := redact.New(nil)
+	if err := r.Set([]redact.Secret{v.Matcher("upstream")}); err != nil {
+		return "" // better unheard than told on
+	}
+	return r.String(s)
 }
 
 func cancelled(err error) bool {

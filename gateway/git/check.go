@@ -26,7 +26,7 @@ func (g *Gateway) Check(ctx context.Context, r cofferdam.Repo, credential secret
 	}
 	// A mirror for this look alone: git needs one to speak from.
 	look := r
-	look.ID = cofferdam.RepoID(cofferdam.NewID("r"))
+	look.ID = cofferdam.RepoID(strings.Replace(cofferdam.NewID("r"), "r-", repo.LookPrefix, 1))
 	if err := g.repos.Ensure(ctx, look.ID, "refs/heads/main"); err != nil {
 		return "", err
 	}

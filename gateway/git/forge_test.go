@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -328,5 +329,30 @@ func TestCheckForgeSHA256(t *testing.T) {
 	_, err := w.gateway.Check(t.Context(), w.repo, secret.NewValue([]byte(canary)))
 	if err == nil || !strings.Contains(err.Error(), "sha1") {
 		t.Errorf("Check: %v", err)
+	}
+}
+
+// TestForgeTellsCredential: an upstream that says the credential back does not
+// tell it to the box.
+func TestForgeTellsCredential(t *testing.T) {
+	upstream := newUpstream(t)
+	must(t, upstream, "config", "http.receivepack", "true")
+	hook := "#!/bin/sh\necho you are " + canary + " >&2\necho $(printf robot:" + canary + " | base64) >&2\nexit 1\n"
+	if err := os.MkdirAll(filepath.Join(upstream, "hooks"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(upstream, "hooks", "pre-receive"), []byte(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := newForge(t, filepath.Dir(upstream))
+	w := newWorld(t, upstream, f.options(upstream))
+	dir := w.clone()
+	write(t, dir, "c.txt", "three\n")
+	out, err := w.git(dir, "push", "origin", "HEAD:"+string(own))
+	if err == nil || !strings.Contains(out, "you are") {
+		t.Errorf("push: %v\n%s", err, out)
+	}
+	if strings.Contains(out, canary) || strings.Contains(out, base64.StdEncoding.EncodeToString([]byte("robot:" + canary))[8:20]) {
+		t.Errorf("the box hears the credential:\n%s", out)
 	}
 }

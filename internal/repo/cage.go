@@ -36,9 +36,10 @@ const (
 	longWork  = 30 * time.Minute // moving packs
 )
 
-// killGrace is how long after the end of a git process its pipes may stay open.
-// Nothing it started can hold them: its process namespace ended with it.
-const killGrace = 5 * time.Second
+// killGrace is how long a git process that is no longer wanted may take to
+// remove its lock files before it is killed with all it started. A session's
+// end is promised within 5 s.
+const killGrace = 2 * time.Second
 
 // bind is one host path that a cage can see.
 type bind struct {
@@ -58,6 +59,9 @@ type child struct {
 	extra    []*os.File // descriptors 3 and up
 	timeout  time.Duration
 	level    level
+	// outlives lets git go on without this process until its input ends, so
+	// that it never leaves a lock in a repository that is not ours.
+	outlives bool
 	// listening is called with a listener on the loopback of the cage's
 	// network, before git starts; nil: the cage has no network at all.
 	// The function it returns is called at the end.
@@ -136,9 +140,11 @@ func (r *Repos) cage(ctx context.Context, cancel context.CancelFunc, c child) er
 		Setsid:     true,
 		Pdeathsig:  syscall.SIGKILL,
 	}
+	if c.outlives {
+		cmd.SysProcAttr.Pdeathsig = 0
+	}
 	said := &head{max: maxStderr}
 	cmd.Stderr = said
-	cmd.WaitDelay = killGrace
 	err := pump(cmd, c, cancel)
 	if err == nil {
 		return nil
@@ -173,6 +179,8 @@ func (r *Repos) command(ctx context.Context, c child) *exec.Cmd {
 		args = append(append(args, r.git), c.args...)
 	}
 	cmd := exec.CommandContext(ctx, limiter, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = killGrace
 	cmd.Dir = "/"
 	cmd.Env = append(cleanEnv(), c.env...)
 	cmd.ExtraFiles = c.extra

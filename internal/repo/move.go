@@ -61,11 +61,13 @@ func (r *Repos) Fetch(ctx context.Context, id cofferdam.RepoID, from Carrier) er
 	if err != nil {
 		return err
 	}
-	c := p.child("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--atomic", "--no-auto-maintenance",
-		carrierURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "^"+AgentRefs+"*")
-	c.timeout = longWork
-	carried(&c, from)
-	return r.run(ctx, c)
+	return r.unlocking(id, func() error {
+		c := p.child("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--atomic", "--no-auto-maintenance",
+			carrierURL, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "^"+AgentRefs+"*")
+		c.timeout = longWork
+		carried(&c, from)
+		return r.run(ctx, c)
+	})
 }
 
 // Tidy packs what many pushes have left, if it is much. Preconditions: the

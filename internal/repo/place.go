@@ -172,6 +172,7 @@ func (r *Repos) Advertise(ctx context.Context, p Place, s Service, protocol stri
 func (r *Repos) Answer(ctx context.Context, p Place, s Service, protocol string, in io.Reader, out io.Writer) error {
 	c := p.child(strings.TrimPrefix(string(s), "git-"), "--stateless-rpc", p.dir)
 	c.stdin, c.stdout, c.timeout, c.level = in, out, longWork, p.level
+	c.outlives = p.level == leaf && s == ReceivePack
 	c.env = append(c.env, protocolEnv(protocol)...)
 	return r.run(ctx, c)
 }

@@ -108,8 +108,13 @@ func Open(dir string) (*Repos, error) {
 			return nil, fmt.Errorf("open repositories: %w", err)
 		}
 	}
-	if err := r.readOwners(); err != nil {
+	if err := errors.Join(r.sweep(), r.readOwners()); err != nil {
 		return nil, fmt.Errorf("open repositories: %w", err)
+	}
+	for id := range r.owners {
+		if err := r.unlock(id, 0); err != nil {
+			return nil, fmt.Errorf("open repositories: %w", err)
+		}
 	}
 	return r, nil
 }
