@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -174,6 +175,55 @@ func TestBranchRef(t *testing.T) {
 			t.Errorf("BranchRef(%q) = %q, %v; want %q", name, got, err, want)
 		}
 	}
+}
+
+// TestBranchRefAgreesWithGit asks git about every odd name: what is taken here is
+// taken there.
+func TestBranchRefAgreesWithGit(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git: " + err.Error())
+	}
+	var taken int
+	for c := rune(1); c < 0x180; c++ {
+		for _, name := range []string{string(c), "a" + string(c), string(c) + "a", "a" + string(c) + "b", "a/" + string(c)} {
+			if c > 0x80 && c < 0x17e { // one beyond ASCII stands for all
+				continue
+			}
+			ref, err := task.BranchRef(name)
+			if err != nil {
+				continue
+			}
+			taken++
+			if taken%7 == 0 || c < '0' || c > 0x7a || c > '9' && c < 'A' { // a process each: letters are sampled
+				if out, err := exec.Command("git", "check-ref-format", string(ref)).CombinedOutput(); err != nil {
+					t.Errorf("%q is taken, and git refuses it: %v %s", name, err, out)
+				}
+			}
+		}
+	}
+	if taken < 200 {
+		t.Fatalf("only %d names were taken: the test does not test", taken)
+	}
+}
+
+// FuzzBranchRef looks for a name that is taken and that is no plain branch.
+func FuzzBranchRef(f *testing.F) {
+	for _, s := range []string{"main", "a/b", "refs/heads/x", "-x", "a..b", "cofferdam/t-1-1", "\xff", "a\x00b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		ref, err := task.BranchRef(name)
+		if err != nil {
+			return
+		}
+		short, ok := strings.CutPrefix(string(ref), "refs/heads/")
+		if !ok || short == "" || strings.HasPrefix(short, "cofferdam/") || strings.HasPrefix(short, "-") || strings.ContainsAny(short, " \x00\n\x7f:") {
+			t.Fatalf("%q becomes %q", name, ref)
+		}
+		if again, err := task.BranchRef(string(ref)); err != nil || again != ref {
+			t.Fatalf("%q becomes %q, and that becomes %q, %v", name, ref, again, err)
+		}
+	})
 }
 
 func TestLife(t *testing.T) {

@@ -276,40 +276,45 @@ func (f *Flow) open(ctx context.Context) ([]Input, error) {
 	return all, nil
 }
 
-// sweep looks for attempts that have something to do while nothing is done for
-// them, because the engine was away when it should have been told, and wakes
-// them. The store is the truth, so nothing can stay forgotten.
+// sweep looks for what was missed, until the flow is closed.
 func (f *Flow) sweep() {
 	tick := time.NewTicker(sweepPause)
 	defer tick.Stop()
-	idle := map[Input]bool{} // was found so the last time: what is new is left alone once
+	idle := map[Input]bool{}
 	for {
 		select {
 		case <-f.life.Done():
 			return
 		case <-tick.C:
+			idle = f.look(f.life, idle)
 		}
-		open, err := f.open(f.life)
-		if err != nil {
-			f.o.Log.WarnContext(f.life, "open tasks cannot be listed", slog.Any("error", err))
+	}
+}
+
+// look finds attempts that have something to do while nothing is done for them,
+// because the engine was away when it should have been told, and wakes those
+// that were so the last time as well: what is new is left alone once. The store
+// is the truth, so nothing can stay forgotten.
+func (f *Flow) look(ctx context.Context, before map[Input]bool) (idle map[Input]bool) {
+	open, err := f.open(ctx)
+	if err != nil {
+		f.o.Log.WarnContext(ctx, "open tasks cannot be listed", slog.Any("error", err))
+		return before
+	}
+	idle = map[Input]bool{}
+	for _, in := range open {
+		step, err := f.o.Tasks.Next(ctx, in.Task, in.Attempt)
+		if err != nil || step.Do == task.DoWait || f.steps.busy(in) {
 			continue
 		}
-		found := map[Input]bool{}
-		for _, in := range open {
-			step, err := f.o.Tasks.Next(f.life, in.Task, in.Attempt)
-			if err != nil || step.Do == task.DoWait || f.steps.busy(in) {
-				continue
-			}
-			found[in] = true
-			if idle[in] {
-				t := cofferdam.Task{ID: in.Task, Attempt: in.Attempt}
-				if err := f.Wake(f.life, t); err != nil {
-					f.o.Log.WarnContext(f.life, "a task cannot be woken", slog.String("task", string(in.Task)), slog.Any("error", err))
-				}
+		idle[in] = true
+		if before[in] {
+			if err := f.Wake(ctx, cofferdam.Task{ID: in.Task, Attempt: in.Attempt}); err != nil {
+				f.o.Log.WarnContext(ctx, "a task cannot be woken", slog.String("task", string(in.Task)), slog.Any("error", err))
 			}
 		}
-		idle = found
 	}
+	return idle
 }
 
 func (f *Flow) start(ctx context.Context, in Input, p enumspb.WorkflowIdConflictPolicy) error {

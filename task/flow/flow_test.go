@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/internal/store"
 	"cofferdam/proof"
 	"cofferdam/task"
 )
@@ -226,6 +227,83 @@ func testLanding(t *testing.T, ctx context.Context, s *stage) {
 	}
 	if first, err = s.until(ctx, first, cofferdam.Done); err != nil || first.State != cofferdam.Done || first.Landed != headCommit {
 		t.Fatalf("landed: %s %s (%s), %v", first.State, first.Landed, first.Comment, err)
+	}
+}
+
+// TestMissedWake keeps a task of which the engine was never told: the flow finds
+// it in the store.
+func TestMissedWake(t *testing.T) {
+	ctx := patience(t, time.Minute)
+	s := open(t, ctx, nil)
+	v, err := s.tasks.Create(ctx, task.Order{Scope: s.scope, By: ada, Repo: s.repo, Request: cofferdam.TaskRequest{Text: "good", Agent: "command", Command: "true", Checks: []cofferdam.Check{{Command: "make test", MustFailFirst: true}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := s.flow.look(ctx, nil)
+	if !idle[Input{v.ID, 1}] {
+		t.Fatalf("not found: %v", idle)
+	}
+	if now, _ := s.tasks.ByID(ctx, v.ID); now.State != cofferdam.Queued {
+		t.Fatalf("found for the first time, and %s already", now.State)
+	}
+	s.flow.look(ctx, idle)
+	if v, err = s.until(ctx, v, cofferdam.InReview); err != nil || v.State != cofferdam.InReview {
+		t.Fatalf("%s, %v", v.State, err)
+	}
+	if idle := s.flow.look(ctx, nil); len(idle) != 0 {
+		t.Fatalf("a task that waits for a person is taken for forgotten: %v", idle)
+	}
+}
+
+// TestServerGoesAndComes closes a server in the middle of an agent's run. The
+// next one goes on with that very session; one whose task has ended meanwhile is
+// closed.
+func TestServerGoesAndComes(t *testing.T) {
+	ctx := patience(t, 2*time.Minute)
+	p, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s, err := enter(ctx, dir, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.create(ctx, "waits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := <-s.actors.waiting
+	s.leave()
+	if s, err = enter(ctx, dir, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if again := <-s.actors.waiting; again != id {
+		t.Fatalf("the next server runs %s, want %s", again, id)
+	}
+	if now, _ := s.tasks.ByID(ctx, v.ID); now.State != cofferdam.Running || len(now.Sessions) != 2 {
+		t.Fatalf("the task is %s with sessions %v", now.State, now.Sessions)
+	}
+	s.leave()
+	// While no server is there the task ends.
+	st, err := store.Open(ctx, filepath.Join(dir, "cofferdam.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = task.New(task.Options{Store: st, Record: &recordFile{path: filepath.Join(dir, "record")}}).Cancel(ctx, v.Scope, ada, v.Short())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Close()
+	if s, err = enter(ctx, dir, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer s.leave()
+	if err := s.flow.o.Client.GetWorkflow(ctx, workflowID(Input{v.ID, 1}), "").Get(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, ended, err := s.store.LoadResult(ctx, id); err != nil || !ended || r.Failure != "cancelled" {
+		t.Fatalf("the session of the ended task: %v %v %v", r, ended, err)
 	}
 }
 
