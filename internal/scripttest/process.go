@@ -51,8 +51,9 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-func start(env []string, name string, args ...string) (*process, error) {
+func start(dir string, env []string, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(name, args...), log: &syncBuffer{}, done: make(chan struct{})}
+	p.cmd.Dir = dir
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, p.log, p.log
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -126,7 +127,7 @@ func (b *bench) serve(bin string, env []string) error {
 	}
 	var err error
 	if b.keeper == nil {
-		b.keeper, err = start(env, filepath.Join(bin, "cofferdam-keeper"), "--socket", keeper, "--state", filepath.Join(b.state, "keeper"))
+		b.keeper, err = start(b.work, env, filepath.Join(bin, "cofferdam-keeper"), "--socket", keeper, "--state", filepath.Join(b.state, "keeper"))
 		if err != nil {
 			return err
 		}
@@ -135,7 +136,7 @@ func (b *bench) serve(bin string, env []string) error {
 		}
 	}
 	flags := append([]string{"serve", "--state", b.state, "--listen", "off"}, b.flags...)
-	if b.server, err = start(env, filepath.Join(bin, "cofferdam"), flags...); err != nil {
+	if b.server, err = start(b.work, env, filepath.Join(bin, "cofferdam"), flags...); err != nil {
 		return err
 	}
 	return b.server.ready(filepath.Join(b.state, "run", "cofferdam.sock"))
