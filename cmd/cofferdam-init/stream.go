@@ -12,6 +12,10 @@ import (
 	"cofferdam/sandbox/guest"
 )
 
+// firstBuffer is what a stream is read with until it fills it once: most
+// commands say little, and hundreds may run.
+const firstBuffer = 4 << 10
+
 // outlet carries one output of a command to the host, as far as the host lets it.
 type outlet struct {
 	box    *box
@@ -61,10 +65,13 @@ func (o *outlet) pump() {
 	if o.file == nil {
 		return
 	}
-	buf := make([]byte, guest.ChunkSize)
+	buf := make([]byte, firstBuffer)
 	for {
-		n, err := o.file.Read(buf[:o.room()])
+		n, err := o.file.Read(buf[:min(len(buf), o.room())])
 		o.sendChunk(buf[:n])
+		if n == len(buf) && n < guest.ChunkSize {
+			buf = make([]byte, guest.ChunkSize) // it has much to say
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			o.drain(buf)
 			return
@@ -86,7 +93,7 @@ func (o *outlet) drain(buf []byte) {
 		c.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	}
 	for left > 0 {
-		n, err := o.file.Read(buf[:min(left, o.room())])
+		n, err := o.file.Read(buf[:min(left, len(buf), o.room())])
 		o.sendChunk(buf[:n])
 		left -= n
 		if err != nil {

@@ -1,12 +1,14 @@
 package guest_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/sandboxtest"
@@ -67,3 +69,34 @@ func testEscape(t *testing.T, script string, timeout bool) {
 		t.Errorf("another command was hit: %+v, %q", r, stdout)
 	}
 }
+
+// TestNotFirst runs pid 1's program as an ordinary process: what orphans itself
+// comes to it all the same, and dies by kill and with the host.
+func TestNotFirst(t *testing.T) {
+	b := newBox(t, guest.Options{Config: guest.Config{PIDs: notFirst}})
+	const orphan = "setsid sh -c 'setsid sleep %s & exit' & exit"
+	for i, token := range []string{"4545", "4646"} {
+		id := execID(i)
+		if r, _, _ := b.do(t, sandbox.Command{ID: id, Shell: fmt.Sprintf(orphan, token)}); r.Exit != 0 {
+			t.Fatalf("%+v", r)
+		}
+		if !alive(t, "sleep\x00"+token) {
+			t.Fatal("the orphan is not there")
+		}
+	}
+	if err := b.Kill(testContext(t), execID(0)); err != nil {
+		t.Fatal(err)
+	}
+	if alive(t, "sleep\x004545") || !alive(t, "sleep\x004646") {
+		t.Error("the kill hit the wrong one")
+	}
+	if err := b.Close("over"); err != nil {
+		t.Fatal(err)
+	}
+	b.init.Wait()
+	if alive(t, "sleep\x004646") {
+		t.Error("an orphan outlived its host")
+	}
+}
+
+func execID(i int) cofferdam.ExecID { return cofferdam.ExecID(fmt.Sprintf("x-%d", i)) }

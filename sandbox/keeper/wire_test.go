@@ -1,7 +1,9 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"testing"
@@ -84,4 +86,64 @@ func fdOf(t *testing.T, f *os.File) (fd uintptr) {
 		t.Fatal(err)
 	}
 	return fd
+}
+
+// waiting is a driver whose boxes are never ready.
+type waiting struct {
+	sandbox.Driver
+	began, undone chan struct{}
+}
+
+func (w *waiting) Create(ctx context.Context, _ sandbox.Spec) (sandbox.Box, error) {
+	close(w.began)
+	<-ctx.Done()
+	close(w.undone)
+	return nil, ctx.Err()
+}
+
+func TestCreationOfAClientThatVanished(t *testing.T) {
+	w := &waiting{began: make(chan struct{}), undone: make(chan struct{})}
+	path, _ := serveOn(t, map[sandbox.Tier]sandbox.Driver{sandbox.None: w})
+	ctx, cancel := context.WithCancel(testContext(t))
+	c := dial(t, path)
+	done := make(chan error)
+	go func() {
+		_, err := c.Create(ctx, sandbox.Spec{ID: "b-1", Tier: sandbox.None})
+		done <- err
+	}()
+	<-w.began
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("create: %v", err)
+	}
+	select {
+	case <-w.undone:
+	case <-testContext(t).Done():
+		t.Error("the driver goes on making the box")
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	var b bytes.Buffer
+	if err := writeJSON(&b, request{Op: opList}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte("\x00\x00\x00\x0b\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00x"))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		r := bytes.NewReader(p)
+		for {
+			fr, err := readFrame(r)
+			if err != nil {
+				return
+			}
+			var v request
+			if fr.json(&v) == nil && v.Command != nil {
+				v.Command.unpack()
+			}
+			if _, _, data, err := fr.data(); err == nil && len(data) > chunk {
+				t.Errorf("%d bytes of data", len(data))
+			}
+		}
+	})
 }
