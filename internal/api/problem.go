@@ -42,17 +42,26 @@ func (s *Server) problemOf(r *http.Request, err error) Problem {
 		}
 	}
 	if s.o.Debug {
-		p.Cause = err.Error()
-		if e != nil && e.Err != nil {
-			p.Cause = e.Err.Error()
+		if p.Cause = causes(err); p.Cause == "" {
+			p.Cause = err.Error()
 		}
 	}
 	return p
 }
 
+// causes is the whole chain, for the log and --debug: what a person reads
+// leaves it out.
+func causes(err error) string {
+	var chain []string
+	for u := errors.Unwrap(err); u != nil; u = errors.Unwrap(u) {
+		chain = append(chain, u.Error())
+	}
+	return strings.Join(chain, "; ")
+}
+
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problemOf(r, err)
-	s.o.Log.InfoContext(r.Context(), "request refused", "request", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "kind", p.Kind, "op", p.Op, "error", err)
+	s.o.Log.InfoContext(r.Context(), "request refused", "request", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "kind", p.Kind, "op", p.Op, "error", err, "cause", causes(err))
 	limitWrite(w)
 	w.Header().Set("Content-Type", "application/problem+json")
 	if p.Status == http.StatusUnauthorized {

@@ -273,7 +273,7 @@ func newTaskList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.State = cofferdam.TaskState(state)
+			f.State = cofferdam.TaskState(strings.ReplaceAll(state, "-", " ")) // as lists print it
 			all, err := cl.Tasks(c.Context(), f)
 			if err != nil {
 				return err

@@ -27,7 +27,7 @@ func (f *follower) run(ctx context.Context, id cofferdam.TaskID) {
 	defer cancel()
 	err := f.s.Tasks.Watch(ctx, id, func(t cofferdam.Task) error {
 		if AtRest(t.State) { // its last events come before its last state
-			f.follow(logs, t.Sessions)
+			f.replay(logs, t.Sessions)
 			f.drain(cancel)
 			f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t})
 			return errRest
@@ -51,19 +51,42 @@ func (f *follower) drain(cancel func()) {
 	f.wg.Wait()
 }
 
-func (f *follower) follow(ctx context.Context, ids []cofferdam.SessionID) {
+// fresh returns the sessions that are not followed yet.
+func (f *follower) fresh(ids []cofferdam.SessionID) []cofferdam.SessionID {
+	var out []cofferdam.SessionID
 	for _, id := range ids {
-		if f.seen[id] || len(f.seen) >= maxFollowed {
-			continue
+		if !f.seen[id] && len(f.seen) < maxFollowed {
+			f.seen[id] = true
+			out = append(out, id)
 		}
-		f.seen[id] = true
-		f.wg.Go(func() {
-			// An unreadable log ends its part of the stream only; the state goes on.
-			_ = f.s.Trace.Follow(ctx, id, 0, func(e cofferdam.Event) error {
-				return f.put(ctx, cofferdam.Progress{Schema: progressSchema, Event: &e})
-			})
-		})
 	}
+	return out
+}
+
+// follow reads the logs of new sessions side by side: one that is never sealed
+// does not hold up the next.
+func (f *follower) follow(ctx context.Context, ids []cofferdam.SessionID) {
+	for _, id := range f.fresh(ids) {
+		f.wg.Go(func() { f.read(ctx, id) })
+	}
+}
+
+// replay reads the logs of sessions that have ended, one after the other.
+func (f *follower) replay(ctx context.Context, ids []cofferdam.SessionID) {
+	ended := f.fresh(ids)
+	f.wg.Go(func() {
+		for _, id := range ended {
+			f.read(ctx, id)
+		}
+	})
+}
+
+// read sends one log. One that cannot be read ends its part of the stream only;
+// the task's state goes on.
+func (f *follower) read(ctx context.Context, id cofferdam.SessionID) {
+	_ = f.s.Trace.Follow(ctx, id, 0, func(e cofferdam.Event) error {
+		return f.put(ctx, cofferdam.Progress{Schema: progressSchema, Event: &e})
+	})
 }
 
 func (f *follower) put(ctx context.Context, p cofferdam.Progress) error {
