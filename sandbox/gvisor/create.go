@@ -41,7 +41,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	b := &box{d: d, spec: spec, created: time.Now(), dir: d.boxDir(spec.ID), meter: newMeter()}
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
-		err = errors.Join(err, b.tearDown("it could not be started"))
+		if left := b.tearDown("it could not be started"); left != nil {
+			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", "box", spec.ID, "err", left)
+		}
 		d.settle(spec.ID, nil)
 		return nil, wrap(err, spec.ID)
 	}

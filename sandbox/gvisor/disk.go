@@ -98,17 +98,12 @@ func attachLoop(image string, readonly bool) (*os.File, error) {
 		return nil, err
 	}
 	defer back.Close()
-	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer ctl.Close()
 	// Another process may take the free device first; 64 losses in a row mean
 	// something else is wrong.
 	for range 64 {
-		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		n, err := freeLoop()
 		if err != nil {
-			return nil, fmt.Errorf("finding free device: %w", err)
+			return nil, err
 		}
 		loop, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), mode, 0)
 		if err != nil {
@@ -126,6 +121,20 @@ func attachLoop(image string, readonly bool) (*os.File, error) {
 		}
 	}
 	return nil, errors.New("other programs take every free device")
+}
+
+// freeLoop returns the number of a loop device that nobody uses now.
+func freeLoop() (int, error) {
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer ctl.Close()
+	n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return 0, fmt.Errorf("finding free device: %w", err)
+	}
+	return n, nil
 }
 
 // configureLoop puts back behind loop. Direct input and output keeps the data
