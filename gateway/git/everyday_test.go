@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"cofferdam"
@@ -244,4 +245,14 @@ func TestCheckedOut(t *testing.T) {
 	if got := must(t, work, "rev-parse", "main"); got != string(head) {
 		t.Errorf("main at %s, want %s", got, head)
 	}
+}
+
+// TestUmask: a server that hides its files from everybody serves all the same.
+func TestUmask(t *testing.T) {
+	upstream := newUpstream(t)
+	defer syscall.Umask(syscall.Umask(0o077))
+	w := newWorld(t, upstream)
+	dir := w.clone()
+	write(t, dir, "c.txt", "three\n")
+	w.must(dir, "push", "origin", "HEAD:"+string(own))
 }

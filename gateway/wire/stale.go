@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -39,7 +38,7 @@ func (w *Wire) ResetStale(procNetTCP []byte) int {
 		if w.knows(f) {
 			continue
 		}
-		if _, err := unix.Write(w.fd, bareACK(f)); err != nil {
+		if err := w.device.write([][]byte{bareACK(f)}); err != nil {
 			break // the queue is gone, and with it every connection
 		}
 		told++

@@ -24,9 +24,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
@@ -80,12 +80,12 @@ type Wire struct {
 	caller *gateway.Caller
 	router Router
 	stack  *stack.Stack
-	tap    *os.File // a duplicate, ours alone
-	fd     int      // of tap
+	device *device
 	names  *table
 	drops  *drops
 	live   context.Context // ends with the wire or the session
 	end    context.CancelFunc
+	forget func() bool // stops waiting for the end of the session
 
 	wg sync.WaitGroup // everything that runs for this wire
 
@@ -97,67 +97,32 @@ type Wire struct {
 // Attach puts a network behind tap and serves it until Close or the end of the
 // session. It owns tap. names are those an earlier process had given out.
 func Attach(tap *os.File, caller *gateway.Caller, r Router, names []Name) (*Wire, error) {
-	fd, err := takeFD(tap)
-	if err != nil {
+	w := &Wire{caller: caller, router: r, names: newTable(), drops: newDrops(caller), conns: map[flow]net.Conn{}}
+	var err error
+	if w.device, err = openDevice(tap, w.drops); err != nil {
 		return nil, fmt.Errorf("attaching wire: %w", err)
 	}
-	w := &Wire{
-		caller: caller, router: r, fd: fd, tap: os.NewFile(uintptr(fd), "tap"),
-		names: newTable(), drops: newDrops(caller), conns: map[flow]net.Conn{},
-	}
 	if err := w.names.restore(names); err != nil {
-		w.tap.Close()
+		w.device.tap.Close()
 		return nil, err
 	}
 	w.live, w.end = context.WithCancel(caller.Live)
 	if err := w.open(); err != nil {
 		w.end()
-		w.tap.Close()
+		w.device.tap.Close()
 		return nil, fmt.Errorf("attaching wire: %w", err)
 	}
 	w.wg.Go(func() { w.drops.run(w.live) })
-	// The end of the session cuts every connection at once.
-	context.AfterFunc(caller.Live, w.cut)
+	w.forget = context.AfterFunc(caller.Live, w.cut)
 	return w, nil
 }
 
-// takeFD closes tap and returns a non-blocking descriptor of the same queue
-// that the runtime's poller does not know.
-func takeFD(tap *os.File) (int, error) {
-	defer tap.Close()
-	raw, err := tap.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	fd, dupErr := -1, error(nil)
-	err = raw.Control(func(old uintptr) { fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3) })
-	return fd, errors.Join(err, dupErr)
-}
-
-// open builds the stack on the descriptor.
+// open builds the stack on the device and starts to read from it.
 func (w *Wire) open() error {
 	w.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
 	})
-	link, err := fdbased.New(&fdbased.Options{
-		FDs: []int{w.fd}, MTU: mtu, EthernetHeader: true, Address: gatewayMAC,
-		PacketDispatchMode: fdbased.Readv, ProcessorsPerChannel: 1,
-		// The device is memory of this machine; a box that spoils its own
-		// checksums spoils its own streams only.
-		RXChecksumOffload: true,
-	})
-	if err != nil {
-		return err
-	}
-	if err := w.configure(link); err != nil {
-		w.stack.Destroy()
-		return err
-	}
-	return nil
-}
-
-func (w *Wire) configure(link stack.LinkEndpoint) error {
 	options := []tcpip.SettableTransportProtocolOption{
 		ptr(tcpip.TCPSACKEnabled(true)),
 		ptr(tcpip.TCPModerateReceiveBufferOption(true)),
@@ -171,11 +136,13 @@ func (w *Wire) configure(link stack.LinkEndpoint) error {
 		}
 	}
 	self := tcpip.AddrFrom4(gatewayAddress.As4())
-	dns, err := w.serveStack(link, self)
+	dns, err := w.serveStack(self)
 	if err != nil {
+		w.stack.Destroy()
 		return err
 	}
 	w.wg.Go(func() { w.serveDNS(dns) })
+	go w.device.read()
 	return nil
 }
 
@@ -202,8 +169,8 @@ func (w *Wire) Close() error {
 	w.closed = true
 	w.mu.Unlock()
 	w.end()
+	w.forget()
 	w.cut()
-	w.stack.Destroy() // removes the device, which stops reading the queue
 	done := make(chan struct{})
 	go func() { w.wg.Wait(); close(done) }()
 	var err error
@@ -212,8 +179,13 @@ func (w *Wire) Close() error {
 	case <-time.After(closeTimeout):
 		err = errors.New("closing wire: a gateway still holds a connection")
 	}
+	// What is still open is reset while the box can hear it; then nothing may
+	// come in any more, because the stack is locked while it is taken down.
+	w.stack.Close()
+	err = errors.Join(err, w.device.stop())
+	w.stack.Wait()
 	w.drops.flush()
-	return errors.Join(err, w.tap.Close())
+	return err
 }
 
 // NameOf returns the name that an event of this room gave an address to.
@@ -223,4 +195,40 @@ func NameOf(e cofferdam.Event) (Name, bool) {
 	}
 	addr, err := netip.ParseAddr(e.Fields[fieldAddress])
 	return Name{Host: cofferdam.Host(e.Resource), Addr: addr}, err == nil
+}
+
+// serveStack puts the device into the stack and returns the DNS server's socket.
+func (w *Wire) serveStack(self tcpip.Address) (*gonet.UDPConn, error) {
+	forwarder := tcp.NewForwarder(w.stack, 0, maxHandshakes, w.accept)
+	w.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
+	// The address, the routes and the DNS socket come before the first packet.
+	if e := w.stack.CreateNICWithOptions(nic, w.device, stack.NICOptions{Disabled: true}); e != nil {
+		return nil, errors.New(e.String())
+	}
+	if e := w.stack.AddProtocolAddress(nic, tcpip.ProtocolAddress{
+		Protocol: ipv4.ProtocolNumber, AddressWithPrefix: self.WithPrefix(),
+	}, stack.AddressProperties{}); e != nil {
+		return nil, errors.New(e.String())
+	}
+	// Every address is ours on this wire: the box has no other neighbour.
+	if e := w.stack.SetPromiscuousMode(nic, true); e != nil {
+		return nil, errors.New(e.String())
+	}
+	if e := w.stack.SetSpoofing(nic, true); e != nil {
+		return nil, errors.New(e.String())
+	}
+	// The box's place is fixed, so nothing it sends can move it.
+	if e := w.stack.AddStaticNeighbor(nic, ipv4.ProtocolNumber, tcpip.AddrFrom4(boxAddress.As4()), boxMAC); e != nil {
+		return nil, errors.New(e.String())
+	}
+	w.stack.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}})
+	dns, err := gonet.DialUDP(w.stack, &tcpip.FullAddress{NIC: nic, Addr: self, Port: dnsPort}, nil, ipv4.ProtocolNumber)
+	if err != nil {
+		return nil, err
+	}
+	if e := w.stack.EnableNIC(nic); e != nil {
+		dns.Close()
+		return nil, errors.New(e.String())
+	}
+	return dns, nil
 }
