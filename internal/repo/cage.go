@@ -116,7 +116,7 @@ func (r *Repos) run(ctx context.Context, c child) error {
 
 // cage builds the cage on this thread, starts git in it and waits.
 func (r *Repos) cage(ctx context.Context, cancel context.CancelFunc, c child) error {
-	if err := buildView(r.view(), c.binds); err != nil {
+	if err := buildView(r.viewDir, c.binds); err != nil {
 		return fmt.Errorf("build cage: %w", err)
 	}
 	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS)
@@ -134,7 +134,7 @@ func (r *Repos) cage(ctx context.Context, cancel context.CancelFunc, c child) er
 	}
 	cmd := r.command(ctx, c)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Chroot:     r.view(),
+		Chroot:     r.viewDir,
 		Credential: &syscall.Credential{Uid: c.uid, Gid: c.gid},
 		Cloneflags: flags,
 		Setsid:     true,

@@ -255,7 +255,7 @@ func TestCageLeavesNothing(t *testing.T) {
 	if now := countDir(t, "/proc/self/fd"); now > files+2 {
 		t.Errorf("%d descriptors, %d before", now, files)
 	}
-	if after, _ := os.ReadFile("/proc/self/mountinfo"); strings.Count(string(after), r.view()) != strings.Count(string(before), r.view()) || strings.Contains(string(after), r.view()) {
+	if after, _ := os.ReadFile("/proc/self/mountinfo"); strings.Count(string(after), r.viewDir) != strings.Count(string(before), r.viewDir) || strings.Contains(string(after), r.viewDir) {
 		t.Error("mounts are left")
 	}
 }

@@ -264,7 +264,7 @@ func (r *Repos) Receive(ctx context.Context, id cofferdam.RepoID, u Update, shal
 	}
 	defer closeAll(pipes[:])
 	c := p.child("-c", "core.hooksPath=/hooks", "receive-pack", "--stateless-rpc", p.dir)
-	c.binds = append(append([]bind{}, c.binds...), bind{host: r.hooks(), inside: "/hooks", exec: true})
+	c.binds = append(append([]bind{}, c.binds...), bind{host: r.hookDir, inside: "/hooks", exec: true})
 	out := &head{max: maxStderr}
 	c.stdin, c.stdout, c.timeout = io.MultiReader(receiveRequest(u, shallow), pack), out, longWork
 	c.extra, c.level = []*os.File{pipes[1], pipes[2]}, serving

@@ -58,7 +58,7 @@ func (r *Repos) mirror(id cofferdam.RepoID) (Place, error) {
 	}
 	return Place{uid: uid, gid: uid, dir: "/repo", binds: []bind{
 		{host: r.path(id), inside: "/repo", write: true},
-		{host: r.config(), inside: "/repo/config", over: true},
+		{host: r.configFile, inside: "/repo/config", over: true},
 	}}, nil
 }
 

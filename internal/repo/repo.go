@@ -67,7 +67,8 @@ var receiveHook []byte
 
 // Repos is the folder of mirrors. Safe for concurrent use.
 type Repos struct {
-	dir   string
+	dir, viewDir, hookDir, configFile string
+
 	git   string                // absolute, below /usr
 	first uint32                // FirstUser
 	slots [levels]chan struct{} // one per running git process
@@ -90,12 +91,16 @@ func Open(dir string) (*Repos, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("open repositories: %w", err)
 	}
-	r := &Repos{dir: dir, git: git, first: FirstUser, locks: map[cofferdam.RepoID]chan struct{}{}, owners: map[cofferdam.RepoID]uint32{}}
+	r := &Repos{
+		dir: dir, viewDir: filepath.Join(dir, "view"), hookDir: filepath.Join(dir, "hooks"), configFile: filepath.Join(dir, "config"),
+		git: git, first: FirstUser, locks: map[cofferdam.RepoID]chan struct{}{}, owners: map[cofferdam.RepoID]uint32{},
+	}
 	for l := range r.slots {
 		r.slots[l] = make(chan struct{}, maxChildren)
 	}
-	for _, d := range []string{dir, r.view(), r.hooks()} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
+	for _, d := range []string{dir, r.viewDir, r.hookDir} {
+		// Chmod, because a server may run with any umask and git has to get in.
+		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chmod(d, 0o755)); err != nil {
 			return nil, fmt.Errorf("open repositories: %w", err)
 		}
 	}
@@ -103,13 +108,16 @@ func Open(dir string) (*Repos, error) {
 		path string
 		data []byte
 		mode fs.FileMode
-	}{{r.config(), mirrorConfig, 0o644}, {filepath.Join(r.hooks(), "pre-receive"), receiveHook, 0o755}} {
+	}{{r.configFile, mirrorConfig, 0o644}, {filepath.Join(r.hookDir, "pre-receive"), receiveHook, 0o755}} {
 		if err := writeWhole(f.path, f.data, f.mode); err != nil {
 			return nil, fmt.Errorf("open repositories: %w", err)
 		}
 	}
-	if err := errors.Join(r.sweep(), r.readOwners()); err != nil {
+	if err := errors.Join(sweep(dir), r.readOwners()); err != nil {
 		return nil, fmt.Errorf("open repositories: %w", err)
+	}
+	if err := r.checkCage(); err != nil {
+		return nil, err
 	}
 	for id := range r.owners {
 		if err := r.unlock(id, 0); err != nil {
@@ -118,10 +126,6 @@ func Open(dir string) (*Repos, error) {
 	}
 	return r, nil
 }
-
-func (r *Repos) view() string   { return filepath.Join(r.dir, "view") }
-func (r *Repos) hooks() string  { return filepath.Join(r.dir, "hooks") }
-func (r *Repos) config() string { return filepath.Join(r.dir, "config") }
 
 // findGit finds git below /usr, the only host folder a cage sees.
 func findGit() (string, error) {
@@ -134,6 +138,27 @@ func findGit() (string, error) {
 		}
 	}
 	return "", unavailable("repo.Open", "run git", "there is no git in /usr/bin or /usr/local/bin", "install it: apt-get install git")
+}
+
+// checkCage makes sure that cages can be built here, and that git is new enough.
+func (r *Repos) checkCage() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shortWork) // opening takes no context: nothing else waits for it
+	defer cancel()
+	out := &head{max: 64}
+	if err := r.run(ctx, child{uid: r.first, gid: r.first, level: leaf, args: []string{"version"}, stdout: out}); err != nil {
+		return &cofferdam.Error{Op: "repo.Open", Kind: cofferdam.Unavailable, Subject: "run git", Reason: "no namespaces can be made for it: " + OneLine(err.Error()), Hint: "run the server on the host itself or in a container with CAP_SYS_ADMIN", Err: err}
+	}
+	return checkVersion(out.String())
+}
+
+// checkVersion refuses a git that is older than the options it is given: 2.34
+// has --http-backend-info-refs, the newest of them.
+func checkVersion(said string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(said, "git version %d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 34 {
+		return unavailable("repo.Open", "run git", OneLine(said)+" is too old", "install git 2.34 or newer: apt-get install git")
+	}
+	return nil
 }
 
 // writeWhole puts data at path so that a reader sees the old or the new file.

@@ -316,3 +316,14 @@ func TestOneLine(t *testing.T) {
 		}
 	}
 }
+
+// TestOldGit: a git that does not know the options it would get is refused.
+func TestOldGit(t *testing.T) {
+	for said, ok := range map[string]bool{
+		"git version 2.39.5\n": true, "git version 2.34.1": true, "git version 3.0.0 (Vendor)": true, "git version 2.33.9": false, "git version 1.8.3": false, "x": false, "": false,
+	} {
+		if err := checkVersion(said); (err == nil) != ok {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+}

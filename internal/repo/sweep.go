@@ -21,14 +21,14 @@ const LookPrefix = "r-look-"
 const staleLock = longWork + time.Minute
 
 // sweep removes what a crash can leave beside the mirrors.
-func (r *Repos) sweep() error {
-	entries, err := os.ReadDir(r.dir)
+func sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".git.new") || strings.HasPrefix(e.Name(), LookPrefix) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(r.dir, e.Name())))
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err
