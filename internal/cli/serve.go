@@ -124,24 +124,41 @@ func startKeeper(ctx context.Context, conf config.Config) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C at the server's terminal is not for it
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
-	failed := func(reason string) error {
-		return &cofferdam.Error{Op: "cli.Serve", Kind: cofferdam.Unavailable, Subject: "starting cofferdam-keeper", Reason: reason, Hint: "cofferdam doctor checks this host"}
+	failed := func(reason, hint string) error {
+		return &cofferdam.Error{Op: "cli.Serve", Kind: cofferdam.Unavailable, Subject: "starting cofferdam-keeper", Reason: reason, Hint: hint}
 	}
 	if err != nil {
-		reason := plain(err)
-		if text := strings.TrimSpace(string(out)); text != "" {
-			reason = cut(strings.Join(strings.Fields(text), " "), 500)
-		}
-		return failed(reason)
+		return failed(said(string(out), plain(err)))
 	}
 	for !answers(ctx, conf.Keeper) {
 		select {
 		case <-ctx.Done():
-			return failed(fmt.Sprintf("it does not answer at unix:%s within %s", conf.Keeper, keeperWait))
+			return failed(fmt.Sprintf("it does not answer at unix:%s within %s", conf.Keeper, keeperWait), doctorHint)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	return nil
+}
+
+const doctorHint = "cofferdam doctor checks this host"
+
+// said takes reason and hint out of what a sister printed before it ended.
+func said(out, otherwise string) (reason, hint string) {
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if h, ok := strings.CutPrefix(line, "hint: "); ok {
+			hint = h
+		} else if line != "" {
+			reason = strings.TrimPrefix(line, "cofferdam-keeper: ")
+		}
+	}
+	if reason == "" {
+		reason = otherwise
+	}
+	if hint == "" {
+		hint = doctorHint
+	}
+	return cut(reason, 500), cut(hint, 500)
 }
 
 func answers(ctx context.Context, socket string) bool {

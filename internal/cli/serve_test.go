@@ -96,11 +96,11 @@ func TestServeStartsTheKeeper(t *testing.T) {
 		script(t, filepath.Join(programs, p), "exit 0")
 	}
 	keeper := filepath.Join(programs, "cofferdam-keeper")
-	script(t, keeper, `case "$1" in --check) echo '[{"name":"all","level":"ok","detail":"fine"}]'; exit 0;; esac; echo "no TUN device: /dev/net/tun" >&2; echo "$@" > `+programs+`/args; exit 1`)
+	script(t, keeper, `case "$1" in --check) echo '[{"name":"all","level":"ok","detail":"fine"}]'; exit 0;; esac; echo "cofferdam-keeper: no TUN device: /dev/net/tun" >&2; echo "hint: modprobe tun" >&2; echo "$@" > `+programs+`/args; exit 1`)
 	b := &bench{t: t, env: map[string]string{}}
 	state := filepath.Join(stateDir(t), "s")
 	code, _, errs := b.run("serve", "--state", state, "--listen", "off", "--programs", programs)
-	if code != 1 || !twoLines(errs) || !strings.Contains(errs, "no TUN device") || b.executed != nil {
+	if code != 1 || !twoLines(errs) || !strings.Contains(errs, "starting cofferdam-keeper: no TUN device: /dev/net/tun\nhint: modprobe tun\n") || b.executed != nil {
 		t.Errorf("exit %d\n%s", code, errs)
 	}
 	args, err := os.ReadFile(filepath.Join(programs, "args"))
