@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -72,7 +73,10 @@ func (r *Runner) open(ctx context.Context, p Plan) (*attempt, error) {
 		return nil, err
 	}
 	a := &attempt{Runner: r, plan: p, adapter: adapter, ledger: ledger, result: Result{Session: p.ID}}
-	a.live, a.end = context.WithCancel(ctx)
+	// The gateways do not end with ctx but with leave, which cuts the wire first:
+	// a program in the box then waits for the next process, where a refusal
+	// would have made it give up.
+	a.live, a.end = context.WithCancel(context.WithoutCancel(ctx))
 	if ledger.seen.opened {
 		return a, nil
 	}
@@ -86,14 +90,21 @@ func (r *Runner) open(ctx context.Context, p Plan) (*attempt, error) {
 // ended says whether an earlier process put the result on record.
 func (a *attempt) ended() bool { return a.ledger.seen.result != nil || a.ledger.seen.ended }
 
+// grace is how long requests may take to notice that their wire was cut, before
+// the session's grants end under them. It is below the 5 seconds within which
+// every grant of an ended task is dead.
+const grace = 2 * time.Second
+
 // leave lets go of what this process holds. The box goes on.
 func (a *attempt) leave() {
-	a.end()
+	defer a.end()
 	if a.wire == nil {
 		return
 	}
+	late := time.AfterFunc(grace, a.end)
+	defer late.Stop()
 	if err := a.wire.Close(); err != nil {
-		a.o.Log.Warn("closing the wire of a session", "session", a.plan.ID, "error", err)
+		a.o.Log.WarnContext(a.live, "closing the wire of a session", slog.String("session", string(a.plan.ID)), slog.Any("error", err))
 	}
 	a.wire = nil
 }

@@ -55,7 +55,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 		dropped = append(dropped, r.String())
 	}
 	return a.ledger.step(ctx, stepPolicy, map[string]string{
-		fieldPolicy: string(a.grant.caller.Policy.Digest()), fieldAdd: strings.Join(dropped, " "),
+		fieldPolicy: string(a.grant.caller.Policy.Digest()), fieldDropped: strings.Join(dropped, " "),
 		"rules": fmt.Sprint(len(narrow.Allow)),
 	})
 }

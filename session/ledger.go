@@ -20,9 +20,8 @@ type ledger struct {
 	log   *trace.Log
 	event cofferdam.Event // what all events of this room have in common
 
-	mu     sync.Mutex
-	seen   seen // guarded by mu
-	behind uint64
+	mu   sync.Mutex
+	seen seen // guarded by mu
 }
 
 // seen is what the log says.

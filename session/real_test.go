@@ -192,3 +192,27 @@ func (b *bench) show(p session.Plan) {
 		b.t.Logf("%3d %s %s %s %s %s %.600q", e.Seq, e.Kind, e.Resource, e.Verdict, e.Outcome, e.Reason, e.Fields["text"])
 	}
 }
+
+// TestAnotherProcessInARealBox cuts the process while the box waits for
+// something from outside: the next one has to serve the wire, with the names
+// that the first one gave out, and to go on reading.
+func TestAnotherProcessInARealBox(t *testing.T) {
+	b := allReal(t)
+	p := b.plan(`getent hosts git.cofferdam.internal | cut -d' ' -f1 > first; echo begin
+		until git ls-remote origin refs/heads/go | grep -q go; do sleep 0.2; done
+		getent hosts git.cofferdam.internal | cut -d' ' -f1 | cmp - first && echo same address; echo end`)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := b.start(ctx, p)
+	b.until(p, "agent", "begin")
+	cancel(errCut)
+	if got := <-done; got.err == nil {
+		t.Fatalf("the first process: %+v", got.result)
+	}
+	b.restart()
+	b.git("-C", b.repo.Upstream, "update-ref", "refs/heads/go", string(b.base))
+	r := b.run(p)
+	if out := b.output(p, "agent", "stdout"); r.Failure != "" || r.Head == "" || out != "begin\nsame address\nend\n" {
+		t.Errorf("%q %+v", out, r)
+		b.show(p)
+	}
+}
