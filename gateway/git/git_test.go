@@ -104,9 +104,12 @@ func newWorld(t testing.TB, upstream string, change ...func(*Options, *cofferdam
 }
 
 // open begins a session that may write branch.
-func (w *world) open(branch cofferdam.Ref) {
+func (w *world) open(branch cofferdam.Ref) { w.openAs(branch, branch) }
+
+// openAs begins a session that sees branch and may write granted.
+func (w *world) openAs(branch, granted cofferdam.Ref) {
 	w.t.Helper()
-	set, err := policy.New(policy.Grant{Repo: w.repo.ID, Branch: branch})
+	set, err := policy.New(policy.Grant{Repo: w.repo.ID, Branch: granted})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 // Bounds of what a box sends.
 const (
 	maxWants    = 16 << 20 // bytes of a fetch request, inflated: 300,000 commits; it is held in memory
-	maxPush     = 2 << 30  // bytes of a push; receive.maxInputSize is the same
+	maxPush     = repo.MaxPush + maxListing
 	maxRecorded = 20       // refs of a push that its record names
 )
 

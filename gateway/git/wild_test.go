@@ -211,14 +211,25 @@ func TestNothingWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestProofSession: a session without a branch reads and writes nothing.
+// TestProofSession: a session that proves a commit reads the branch it is on,
+// by its id, and writes nothing.
 func TestProofSession(t *testing.T) {
 	w := newWorld(t, "")
-	w.open("")
 	dir := w.clone()
-	write(t, dir, "c.txt", "three\n")
-	if out, err := w.git(dir, "push", "origin", "HEAD:"+string(own)); err == nil || !strings.Contains(out, "may not write") {
+	head := write(t, dir, "c.txt", "three\n")
+	w.must(dir, "push", "origin", "HEAD:"+string(own))
+	before := w.refs()
+	w.openAs(own, "")
+	proving := t.TempDir()
+	must(t, proving, "init", "--quiet")
+	w.must(proving, "fetch", "--quiet", "--no-tags", w.url(), head)
+	must(t, proving, "checkout", "--quiet", "--detach", head)
+	write(t, proving, "d.txt", "four\n")
+	if out, err := w.git(proving, "push", w.url(), "HEAD:"+string(own)); err == nil || !strings.Contains(out, "may not write") {
 		t.Errorf("push: %v\n%s", err, out)
+	}
+	if w.refs() != before {
+		t.Errorf("refs changed:\n%s", w.refs())
 	}
 }
 

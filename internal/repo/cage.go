@@ -56,6 +56,7 @@ type child struct {
 	env      []string // added to cleanEnv
 	stdin    io.Reader
 	stdout   io.Writer
+	said     *head      // what git says on standard error; nil: only kept for its error
 	extra    []*os.File // descriptors 3 and up
 	timeout  time.Duration
 	level    level
@@ -143,7 +144,10 @@ func (r *Repos) cage(ctx context.Context, cancel context.CancelFunc, c child) er
 	if c.outlives {
 		cmd.SysProcAttr.Pdeathsig = 0
 	}
-	said := &head{max: maxStderr}
+	said := c.said
+	if said == nil {
+		said = &head{max: maxStderr}
+	}
 	cmd.Stderr = said
 	err := pump(cmd, c, cancel)
 	if err == nil {

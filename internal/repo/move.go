@@ -268,6 +268,7 @@ func (r *Repos) Receive(ctx context.Context, id cofferdam.RepoID, u Update, shal
 	out := &head{max: maxStderr}
 	c.stdin, c.stdout, c.timeout = io.MultiReader(receiveRequest(u, shallow), pack), out, longWork
 	c.extra, c.level = []*os.File{pipes[1], pipes[2]}, serving
+	c.said = &head{max: maxStderr}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -278,7 +279,7 @@ func (r *Repos) Receive(ctx context.Context, id cofferdam.RepoID, u Update, shal
 	}()
 	report := func() error {
 		err := <-ended // out is written until then
-		return readReport(u, out.String(), err)
+		return readReport(u, out.String(), OneLine(c.said.String()), err)
 	}
 	asked, ok, err := readQuestion(pipes[0])
 	if !ok || err != nil {
@@ -342,12 +343,8 @@ func readQuestion(ask io.Reader) (q Received, ok bool, err error) {
 }
 
 // readReport reads what receive-pack says of u: "unpack ok", "ok REF" or
-// "ng REF reason", each in a packet.
-func readReport(u Update, report string, runErr error) error {
-	var said string
-	if x := (*ExitError)(nil); errors.As(runErr, &x) {
-		said = OneLine(x.Stderr)
-	}
+// "ng REF reason", each in a packet. said is what git said beside it.
+func readReport(u Update, report, said string, runErr error) error {
 	for len(report) >= 4 {
 		var n int
 		if _, err := fmt.Sscanf(report[:4], "%04x", &n); err != nil || n > len(report) {

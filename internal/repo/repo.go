@@ -59,6 +59,11 @@ const (
 // thread; a burst of tasks waits.
 const maxChildren = 128
 
+// MaxPush is the largest push in bytes, receive.maxInputSize in the
+// configuration of every mirror: what the largest forges take.
+// Source: docs/SPECIFICATION.md, "Repository".
+const MaxPush = 2 << 30
+
 //go:embed config
 var mirrorConfig []byte
 

@@ -1,10 +1,15 @@
 package repo
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -325,5 +330,69 @@ func TestOldGit(t *testing.T) {
 		if err := checkVersion(said); (err == nil) != ok {
 			t.Errorf("%q: %v", said, err)
 		}
+	}
+}
+
+// TestPushTooLarge: a pack beyond the limit leaves nothing, one below it is taken.
+func TestPushTooLarge(t *testing.T) {
+	r := openMirror(t)
+	if got := git(t, "/", "config", "--file", r.configFile, "--get", "receive.maxInputSize"); got != strconv.Itoa(MaxPush) {
+		t.Errorf("the configuration of mirrors says %s, want %d", got, MaxPush)
+	}
+	work := workFolder(t)
+	random := make([]byte, 64<<10)
+	rand.Read(random)
+	head := commit(t, work, "big", string(random))
+	u := Update{Ref: "refs/heads/cofferdam/t-1-1", Old: cofferdam.Commit(strings.Repeat("0", 40)), New: head}
+	push := func() error {
+		cmd := exec.Command("git", "pack-objects", "--quiet", "--revs", "--stdout")
+		cmd.Dir, cmd.Stdin = work, strings.NewReader(string(head)+"\n")
+		pack, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Receive(t.Context(), testID, u, nil, bytes.NewReader(pack), func(_ context.Context, got Received) error {
+			if got.Force {
+				t.Error("a new branch counts as a rewind")
+			}
+			return got.Finish()
+		})
+	}
+	if err := os.WriteFile(r.configFile, []byte(strings.ReplaceAll(string(mirrorConfig), strconv.Itoa(MaxPush), "32768")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	if err := push(); !errors.As(err, &refused) || !strings.Contains(refused.Message, "maximum allowed size") {
+		t.Errorf("a large push: %v, %+v", err, refused)
+	}
+	if refs, err := r.Refs(t.Context(), testID); err != nil || len(refs) != 0 {
+		t.Errorf("refs after a refused push: %v, %v", refs, err)
+	}
+	if err := os.WriteFile(r.configFile, mirrorConfig, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := push(); err != nil {
+		t.Errorf("the same push below the limit: %v", err)
+	}
+}
+
+// TestJudgeSaysNo: without Finish nothing of a push stays.
+func TestJudgeSaysNo(t *testing.T) {
+	r := openMirror(t)
+	work := workFolder(t)
+	head := cofferdam.Commit(git(t, work, "rev-parse", "HEAD"))
+	cmd := exec.Command("git", "pack-objects", "--quiet", "--revs", "--stdout")
+	cmd.Dir, cmd.Stdin = work, strings.NewReader(string(head)+"\n")
+	pack, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	no := errors.New("no")
+	u := Update{Ref: "refs/heads/cofferdam/t-1-1", Old: cofferdam.Commit(strings.Repeat("0", 40)), New: head}
+	if err := r.Receive(t.Context(), testID, u, nil, bytes.NewReader(pack), func(context.Context, Received) error { return no }); !errors.Is(err, no) {
+		t.Errorf("Receive: %v", err)
+	}
+	if _, err := r.Commit(t.Context(), testID, head); err == nil {
+		t.Error("the objects of a refused push stay")
 	}
 }
