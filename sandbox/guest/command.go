@@ -120,6 +120,13 @@ func (h *Host) launch(ctx context.Context, c *command, sc sandbox.Command, start
 		c.watch = h.o.Watch(c.id)
 	}
 	err := h.send(ctx, "guest.Start", Frame{Kind: KindStart, Command: c.number, Payload: start})
+	if err != nil && c.watch != nil {
+		defer func() {
+			if c.dropped { // it never ran, but somebody watches for its end
+				c.watch(&sandbox.Result{Lost: true})
+			}
+		}()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer close(c.sent)

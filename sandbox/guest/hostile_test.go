@@ -2,11 +2,13 @@ package guest_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -182,4 +184,89 @@ func FuzzReader(f *testing.F) {
 			t.Errorf("%q became %q", p, back)
 		}
 	})
+}
+
+// TestBounds starts as many commands as a box takes.
+func TestBounds(t *testing.T) {
+	s := newScripted(t, `{"version":1,"pid":1}`)
+	go func() { // a pid 1 that ends each command when its input is closed
+		for {
+			f, err := s.in.Next()
+			if err != nil {
+				return
+			}
+			if f.Kind == guest.KindStdinEnd {
+				s.say(guest.KindOutputEnd, f.Command, "\x01")
+				s.say(guest.KindOutputEnd, f.Command, "\x02")
+				s.say(guest.KindExit, f.Command, `{"exit":0}`)
+			}
+		}
+	}()
+	ctx := testContext(t)
+	start := func(i int) error {
+		return s.Start(ctx, sandbox.Command{ID: execID(i), Argv: []string{"x"}, Stdin: true})
+	}
+	end := func(i int) {
+		if err := s.Write(ctx, execID(i), nil, true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Attach(ctx, execID(i), sandbox.Offsets{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range guest.MaxRunning {
+		if err := start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := start(guest.MaxRunning); cofferdam.KindOf(err) != cofferdam.Exhausted || cofferdam.HintOf(err) == "" {
+		t.Errorf("one running command too many: %v", err)
+	}
+	for i := range guest.MaxRunning {
+		end(i)
+	}
+	for i := guest.MaxRunning; i < guest.MaxCommands; i++ {
+		if err := start(i); err != nil {
+			t.Fatal(err)
+		}
+		end(i)
+	}
+	if err := start(guest.MaxCommands); cofferdam.KindOf(err) != cofferdam.Exhausted || !strings.Contains(err.Error(), "16384 commands") {
+		t.Errorf("one command too many in a life: %v", err)
+	}
+	if err := start(0); err != nil {
+		t.Errorf("start of an old command again: %v", err)
+	}
+}
+
+// TestStartThatWasNotSent starts commands in a box that does not read: a start
+// that is given up is as if it had never been asked.
+func TestStartThatWasNotSent(t *testing.T) {
+	s := newScripted(t, `{"version":1,"pid":1}`)
+	big := sandbox.Command{Argv: []string{"x", strings.Repeat("y", 200_000)}}
+	for i := 0; ; i++ {
+		ctx, cancel := context.WithTimeout(testContext(t), 100*time.Millisecond)
+		big.ID = execID(i)
+		err := s.Start(ctx, big)
+		cancel()
+		if err == nil && i < 100 {
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("start %d: %v", i, err)
+		}
+		break
+	}
+	if _, err := s.Attach(testContext(t), big.ID, sandbox.Offsets{}, nil); cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Errorf("attach to it: %v", err)
+	}
+	n := s.Running()
+	again := make(chan error)
+	go func() { again <- s.Start(testContext(t), big) }()
+	for range n + 1 {
+		s.want(t, guest.KindStart)
+	}
+	if err := <-again; err != nil || s.Running() != n+1 {
+		t.Errorf("start again: %v, %d running", err, s.Running())
+	}
 }
