@@ -51,33 +51,33 @@ type execution struct {
 
 // Steps of a session, in the field "step" of session.state events.
 const (
-	fieldStep   = "step"
-	stepSetup   = "setup"   // the environment is being made
-	stepBox     = "box"     // the agent's box is to be made
-	stepReady   = "ready"   // it runs
-	stepWire    = "wire"    // it is connected
-	stepCheck   = "check"   // a check has ended
-	stepResult  = "result"  // all is done that will be
-	stepPolicy  = "policy"  // the grant is fixed
-	fieldNumber = "number"  // of a check
-	fieldData   = "data"    // of a check or a result: JSON
-	fieldText   = "text"    // for people
-	fieldExec   = "exec"    // id of a command
-	fieldStream = "stream"  // stdout, stderr
-	fieldOffset = "offset"  // of the first byte, as the command wrote it
-	fieldLength = "length"  // of what the command wrote
-	fieldBox    = "box"     // id
-	fieldTier   = "tier"    // of the box
-	fieldKernel = "kernel"  // of the box
-	fieldImage  = "image"   // of the box
-	fieldFlags  = "flags"   // of the sandbox program
-	fieldEnv    = "env"     // digest of the environment
-	fieldPolicy = "policy"  // digest of the policy
-	fieldHit    = "hit"     // the environment was there already
-	fieldAdd    = "dropped" // rules of the project file that the grant does not cover
-	fieldTries  = "tries"   // of the setup
-	fieldInput  = "input_tokens"
-	fieldOutput = "output_tokens"
+	fieldStep    = "step"
+	stepSetup    = "setup"   // the environment is being made
+	stepBox      = "box"     // the agent's box is to be made
+	stepReady    = "ready"   // it runs
+	stepWire     = "wire"    // it is connected
+	stepCheck    = "check"   // a check has ended
+	stepResult   = "result"  // all is done that will be
+	stepPolicy   = "policy"  // the grant is fixed
+	fieldNumber  = "number"  // of a check
+	fieldData    = "data"    // of a check or a result: JSON
+	fieldText    = "text"    // for people
+	fieldExec    = "exec"    // id of a command
+	fieldStream  = "stream"  // stdout, stderr
+	fieldOffset  = "offset"  // of the first byte, as the command wrote it
+	fieldLength  = "length"  // of what the command wrote
+	fieldBox     = "box"     // id
+	fieldTier    = "tier"    // of the box
+	fieldKernel  = "kernel"  // of the box
+	fieldImage   = "image"   // of the box
+	fieldFlags   = "flags"   // of the sandbox program
+	fieldEnv     = "env"     // digest of the environment
+	fieldPolicy  = "policy"  // digest of the policy
+	fieldHit     = "hit"     // the environment was there already
+	fieldDropped = "dropped" // rules of the project file that the grant does not cover
+	fieldTries   = "tries"   // of the setup
+	fieldInput   = "input_tokens"
+	fieldOutput  = "output_tokens"
 )
 
 // openLedger reads what is on record.
