@@ -1,0 +1,326 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/keeper"
+)
+
+// programs builds the programs that belong together, once.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "ck-programs-")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-o", dir+"/", "cofferdam/cmd/cofferdam-keeper", "cofferdam/cmd/cofferdam-runsc", "cofferdam/cmd/cofferdam-init")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building programs: %w: %s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := programs(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// place is one state folder with its socket.
+type place struct{ bin, state, socket string }
+
+func newPlace(t *testing.T) place {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the keeper runs as root in this version")
+	}
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	return place{bin: bin, state: filepath.Join(dir, "state"), socket: filepath.Join(dir, "k.sock")}
+}
+
+func (p place) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(p.bin, "cofferdam-keeper"), append(args, "--state", p.state, "--socket", p.socket)...)
+	cmd.Env = append(os.Environ(), "COFFERDAM_TEST_SECRET=canary")
+	return cmd
+}
+
+// start starts a keeper in the background and returns its process id.
+func (p place) start(t *testing.T) int {
+	t.Helper()
+	if out, err := p.command("--detach").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	data, err := os.ReadFile(filepath.Join(p.state, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscanf(string(data), "process %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.end(t, pid, syscall.SIGTERM) })
+	return pid
+}
+
+// end ends a keeper and waits until it is gone.
+func (p place) end(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if !strings.HasPrefix(exe, p.bin) {
+		return // it is gone
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Error(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || exe == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("keeper %d does not end", pid)
+		}
+	}
+}
+
+func (p place) dial(t *testing.T) *keeper.Client {
+	t.Helper()
+	c, err := keeper.Dial(context.Background(), p.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func create(t *testing.T, c *keeper.Client) sandbox.Box {
+	t.Helper()
+	b, err := c.Create(context.Background(), sandbox.Spec{
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: "host",
+		Limits: cofferdam.Limits{Memory: 512 << 20, Disk: 64 << 20, PIDs: 128},
+	})
+	if err != nil {
+		t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
+	}
+	return b
+}
+
+func TestKeeperServesAndOutlivesItsClients(t *testing.T) {
+	p := newPlace(t)
+	pid := p.start(t)
+	b := create(t, p.dial(t))
+	if err := b.Start(context.Background(), sandbox.Command{ID: "one", Shell: "for i in 1 2 3; do echo $i; sleep 0.2; done"}); err != nil {
+		t.Fatal(err)
+	}
+	// Another client finds box and command.
+	again, err := p.dial(t).Open(context.Background(), b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r, err := again.Attach(context.Background(), "one", sandbox.Offsets{}, func(_ sandbox.Stream, _ int64, p []byte) error {
+		_, err := out.Write(p)
+		return err
+	})
+	if err != nil || r.Exit != 0 || out.String() != "1\n2\n3\n" {
+		t.Errorf("%q, %+v, %v", out.String(), r, err)
+	}
+	q, err := again.Wire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Close()
+
+	// No mount of a box shows on the host, and nothing of the starter's
+	// environment is in any process of it.
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(p.state)) {
+		t.Errorf("the host sees mounts of the keeper: %v", err)
+	}
+	if own, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)); err != nil || !bytes.Contains(own, []byte(p.state)) {
+		t.Errorf("control: the keeper sees none either: %v", err)
+	}
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range environs {
+		line, _ := os.ReadFile(filepath.Dir(path) + "/cmdline")
+		if env, _ := os.ReadFile(path); bytes.Contains(line, []byte(b.ID())) && bytes.Contains(env, []byte("canary")) {
+			t.Errorf("%q has the starter's environment", line)
+		}
+	}
+	if err := again.Destroy(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOneKeeperForEachFolder(t *testing.T) {
+	p := newPlace(t)
+	p.start(t)
+	second := p
+	second.socket += "2"
+	out, err := second.command().CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("another keeper (process ")) || !bytes.Contains(out, []byte("\nhint: ")) {
+		t.Errorf("second keeper: %v: %s", err, out)
+	}
+	out, err = second.command("--detach").CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("another keeper (process ")) || !bytes.Contains(out, []byte("\nhint: ")) {
+		t.Errorf("second keeper in the background: %v: %s", err, out)
+	}
+	other := p
+	other.state += "2"
+	out, err = other.command().CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("answers on")) {
+		t.Errorf("keeper on the same socket: %v: %s", err, out)
+	}
+	b := create(t, p.dial(t)) // the first one still works
+	if err := b.Destroy(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKilledKeeperLeavesNothing(t *testing.T) {
+	p := newPlace(t)
+	pid := p.start(t)
+	b := create(t, p.dial(t))
+	if err := b.Start(context.Background(), sandbox.Command{ID: "runs", Shell: "sleep 1000"}); err != nil {
+		t.Fatal(err)
+	}
+	sandboxes := func() int {
+		n := 0
+		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range lines {
+			if line, _ := os.ReadFile(path); bytes.Contains(line, []byte(b.ID())) {
+				n++
+			}
+		}
+		return n
+	}
+	if sandboxes() == 0 {
+		t.Fatal("control: no process of the box is seen")
+	}
+	p.end(t, pid, syscall.SIGKILL)
+	for deadline := time.Now().Add(10 * time.Second); sandboxes() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the box outlives its keeper")
+		}
+	}
+	p.start(t) // the socket of the dead one does not stand in the way
+	c := p.dial(t)
+	if _, err := c.Open(context.Background(), b.ID()); cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Errorf("box of the dead keeper: %v", err)
+	}
+	if list, err := c.List(context.Background()); err != nil || len(list) != 0 {
+		t.Errorf("boxes: %v, %v", list, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(p.state, "boxes")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if err := create(t, c).Destroy(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckPrintsFindings(t *testing.T) {
+	p := newPlace(t)
+	out, err := p.command("--check").Output()
+	if err != nil {
+		t.Errorf("check of this host: %v: %s", err, out)
+	}
+	var findings []sandbox.Finding
+	if err := json.Unmarshal(out, &findings); err != nil || len(findings) < 8 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, f := range findings {
+		if f.Name == "" || f.Detail == "" || f.Level != "ok" {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if _, err := os.Stat(p.state); err == nil {
+		t.Error("a check made the state folder")
+	}
+	// Without its sister it says so and fails.
+	lonely := p
+	lonely.bin = t.TempDir()
+	if err := os.Link(filepath.Join(p.bin, "cofferdam-keeper"), filepath.Join(lonely.bin, "cofferdam-keeper")); err != nil {
+		t.Fatal(err)
+	}
+	out, err = lonely.command("--check").Output()
+	if err == nil || !bytes.Contains(out, []byte(`"fix"`)) {
+		t.Errorf("check without programs: %v: %s", err, out)
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	p := newPlace(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		exit int
+		text string
+	}{
+		{[]string{"--unknown"}, 2, "unknown"},
+		{[]string{"extra"}, 2, "extra"},
+		{[]string{"--state", file, "--inside"}, 1, "state folder"},
+		{[]string{"--socket", file, "--state", filepath.Join(t.TempDir(), "s"), "--inside"}, 1, "no socket"},
+	} {
+		cmd := exec.Command(filepath.Join(p.bin, "cofferdam-keeper"), c.args...)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != c.exit || !bytes.Contains(out, []byte(c.text)) || !bytes.Contains(out, []byte("\nhint: ")) {
+			t.Errorf("%q: %v: %s", c.args, err, out)
+		}
+	}
+	help, err := exec.Command(filepath.Join(p.bin, "cofferdam-keeper"), "--help").Output()
+	if err != nil || !bytes.Contains(help, []byte("example:")) {
+		t.Errorf("help: %v: %s", err, help)
+	}
+	// An ordinary user is refused with the reason.
+	cmd := p.command()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if err := os.Chmod(p.bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("only root may make")) {
+		t.Errorf("as nobody: %v: %s", err, out)
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := openLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := bytes.Repeat([]byte("x"), 1<<20)
+	for range 30 {
+		if _, err := l.Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, path + ".1"} {
+		if info, err := os.Stat(p); err != nil || info.Size() > maxLog {
+			t.Errorf("%s: %v, %v", p, info, err)
+		}
+	}
+}
