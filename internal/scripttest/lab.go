@@ -1,19 +1,9 @@
 package scripttest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,40 +19,35 @@ type lab struct {
 	stop     func()
 }
 
-// cmdLab starts one: NAME_ADDR, NAME_PORT are set; with tls its root is
-// NAME_ROOT, a PEM file, valid for NAME.test; with dns it counts questions.
+// cmdLab starts one: NAME_ADDR and NAME_PORT are set. With an address of
+// loopback it listens there, with dns it counts questions.
 func cmdLab(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, neg, len(args) == 1 || len(args) == 2 && (args[1] == "tls" || args[1] == "dns"), "lab NAME [tls|dns]")
+	usage(ts, neg, len(args) == 1 || len(args) == 2, "lab NAME [dns|ADDRESS]")
 	name, l := args[0], &lab{}
 	addr := ""
 	var err error
-	if len(args) == 2 && args[1] == "dns" {
+	switch {
+	case len(args) == 1:
+		addr, err = l.web(name, "127.0.0.1")
+	case args[1] == "dns":
 		addr, err = l.dns()
-	} else {
-		addr, err = l.web(name, len(args) == 2, filepath.Join(ts.Getenv("WORK"), name+".pem"))
+	default:
+		addr, err = l.web(name, args[1])
 	}
 	ts.Check(err)
 	_, port, _ := net.SplitHostPort(addr)
 	ts.Setenv(name+"_ADDR", addr)
 	ts.Setenv(name+"_PORT", port)
-	ts.Setenv(name+"_ROOT", filepath.Join(ts.Getenv("WORK"), name+".pem"))
 	of(ts).labs[name] = l
 }
 
-func (l *lab) web(name string, secure bool, root string) (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func (l *lab) web(name, address string) (string, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return "", err
 	}
 	addr := listener.Addr().String()
 	listener = counting{listener, &l.contacts}
-	if secure {
-		cert, err := certificate(name+".test", root)
-		if err != nil {
-			return "", err
-		}
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}})
-	}
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "lab %s here: %s %s\n", name, r.Method, r.URL.Path)
 	})}
@@ -119,26 +104,6 @@ func (c counting) Accept() (net.Conn, error) {
 		c.n.Add(1)
 	}
 	return conn, err
-}
-
-// certificate makes a self-signed one and writes it to file as its own root.
-func certificate(host, file string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // cmdContacts compares what a lab counted; with + it is "at least".

@@ -2,9 +2,15 @@ package scripttest
 
 import (
 	"bufio"
-	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -141,31 +147,15 @@ func (r *reader) provider() {
 	r.Cleanup(func() { server.Close() })
 	host, _, _ := net.SplitHostPort(providerAddress)
 	var listed strings.Builder
-	fmt.Fprintf(&listed, "[egress]\nallow_addresses = [%q%s]\n[egress.hosts]\n\"api.anthropic.com\" = %q\n", providerAddress, registryAddresses(r.T), host)
+	registry, err := registryAddresses()
+	if err != nil {
+		r.Fatal(err)
+	}
+	fmt.Fprintf(&listed, "[egress]\nallow_addresses = [%q, %s]\n[egress.hosts]\n\"api.anthropic.com\" = %q\n", providerAddress, registry, host)
 	if err := os.WriteFile(filepath.Join(r.dir, "operator.toml"), []byte(listed.String()), 0o600); err != nil {
 		r.Fatal(err)
 	}
 	r.b.flags = []string{"--config", filepath.Join(r.dir, "operator.toml")}
-}
-
-// registryAddresses lists where this machine's npm registry is, which on some
-// networks is a reserved address.
-func registryAddresses(t *testing.T) string {
-	out, err := exec.Command("npm", "config", "get", "registry").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(strings.TrimSpace(string(out)), "//")
-	host, _, _ := strings.Cut(rest, "/")
-	addrs, err := net.DefaultResolver.LookupHost(context.Background(), host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := ""
-	for _, a := range addrs {
-		list += fmt.Sprintf(", %q", net.JoinHostPort(a, "443"))
-	}
-	return list
 }
 
 // do runs one line of the README.
@@ -229,3 +219,24 @@ func (r *reader) state() string {
 	rest, _, _ = strings.Cut(strings.TrimLeft(rest, ` "`), `"`)
 	return rest
 }
+
+// certificate makes a self-signed one and writes it to file as its own root.
+func certificate(host, file string) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+

@@ -112,7 +112,9 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"end":      cmdEnd,      // end server|engine|keeper: kill -9
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
-		"lab":      cmdLab,      // lab NAME [tls]: a counting web server on loopback
+		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
+		"rehearse": cmdRehearse, // rehearse FILE: a scripted model on loopback
+		"operator": cmdOperator, // operator FILE: an operator file for this machine's npm registry
 		"contacts": cmdContacts, // contacts NAME N: that many connections arrived
 		"control":  cmdControl,  // control FILE [ENV=VALUE...]: the steps without a boundary
 		"within":   cmdWithin,   // within SECONDS COMMAND...: until it succeeds
