@@ -239,4 +239,3 @@ func certificate(host, file string) (tls.Certificate, error) {
 	err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
-
