@@ -178,3 +178,36 @@ func TestApprovalIsForOneCommit(t *testing.T) {
 	_, err = p.Approval(ctx, v.ID, other)
 	wantKind(t, err, cofferdam.NotFound)
 }
+
+// TestEachRuleOfDone takes the other rules away, so that each of the three that
+// guard "done" has to hold by itself.
+func TestEachRuleOfDone(t *testing.T) {
+	land := `INSERT INTO landing SELECT organization, project, id, attempt, head, base, 'person', 'ada', 'now', 'now' FROM task`
+	approve := `INSERT INTO approval SELECT organization, project, id, head, 'person', 'ada', 'now' FROM task`
+	for _, c := range []struct {
+		name string
+		text []string
+		says string
+	}{
+		{"no approval", []string{`DROP TRIGGER landing_insert`, land, `UPDATE task SET state = 'done', landed = head`}, "approval of a person"},
+		{"no landing", []string{approve, `UPDATE task SET state = 'done', landed = head`}, "has landed"},
+		{"receipt of another", []string{approve, `DROP TRIGGER landing_insert`, land, `UPDATE task SET state = 'done', landed = head, receipt = 'c-other'`}, "receipt for exactly its commit"},
+		{"receipt for another commit", []string{approve, `DROP TRIGGER landing_insert`, land, `DROP TRIGGER receipt_update`, `UPDATE receipt SET commit_id = '2'`, `UPDATE task SET state = 'done', landed = head`}, "receipt for exactly its commit"},
+		{"all there", []string{approve, `DROP TRIGGER landing_insert`, land, `UPDATE task SET state = 'done', landed = head`}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := open(t)
+			p.inReview(t)
+			db := raw(t, p)
+			var err error
+			for i, text := range c.text {
+				if _, err = db.Exec(text); err != nil && i < len(c.text)-1 {
+					t.Fatalf("%s: %v", text, err)
+				}
+			}
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("%v, want %q", err, c.says)
+			}
+		})
+	}
+}
