@@ -100,14 +100,16 @@ func (s *Service) LandMerge(ctx context.Context, name string, commit cofferdam.C
 	return s.landed(ctx, t)
 }
 
-// landed waits until the task is done, or is no longer in review.
+// landed waits until the task is done, is no longer in review, or says why it
+// did not land.
 func (s *Service) landed(ctx context.Context, t cofferdam.Task) (cofferdam.Task, error) {
 	waiting, cancel := context.WithTimeout(ctx, landLimit)
 	defer cancel()
+	asked := t
 	err := s.Tasks.Watch(waiting, t.ID, func(now cofferdam.Task) error {
 		t = now
-		if now.State != cofferdam.InReview {
-			return errRest
+		if now.State != cofferdam.InReview || now.Reason != "" && !now.Updated.Equal(asked.Updated) {
+			return errRest // landed, ended, or sent back with a reason
 		}
 		return nil
 	})
@@ -117,9 +119,9 @@ func (s *Service) landed(ctx context.Context, t cofferdam.Task) (cofferdam.Task,
 	if t.State == cofferdam.Done {
 		return t, nil
 	}
-	reason := fmt.Sprintf("it is %s", t.State)
-	if t.Comment != "" {
-		reason += ": " + t.Comment
+	reason := t.Comment
+	if reason == "" {
+		reason = fmt.Sprintf("it is still %s", t.State)
 	}
 	return t, &cofferdam.Error{
 		Op: "service.LandMerge", Kind: cofferdam.Conflict, Subject: "landing " + t.Short(), Reason: reason,

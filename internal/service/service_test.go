@@ -318,6 +318,14 @@ func TestLand(t *testing.T) {
 		if _, err := s.LandMerge(as(alice), "t-1", commit('a')); cofferdam.KindOf(err) != cofferdam.Conflict {
 			t.Errorf("a landing that does not come: %v", err)
 		}
+		go func() {
+			time.Sleep(time.Second)
+			m.Set(made.ID, func(t *cofferdam.Task) { t.Reason, t.Comment = "base-moved", "not landed: the base has moved" })
+		}()
+		start := time.Now()
+		if _, err := s.LandMerge(as(alice), "t-1", commit('a')); err == nil || err.Error() != "landing t-1: not landed: the base has moved" || time.Since(start) != time.Second {
+			t.Errorf("a landing that is sent back: %v after %s", err, time.Since(start))
+		}
 		m.Landing = true
 		got, err := s.LandMerge(as(alice), "t-1", commit('a'))
 		if err != nil || got.State != cofferdam.Done || got.Landed != commit('a') {
