@@ -137,6 +137,9 @@ func (b *box) tearDown(reason string) error {
 	for _, name := range []string{"work", "env"} {
 		errs = append(errs, unmount(b.path(name)))
 	}
+	if b.spec.SetupPhase {
+		errs = append(errs, flush(b.spec.Env))
+	}
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
 	}

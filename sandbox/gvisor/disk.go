@@ -183,3 +183,22 @@ func space(dir string) (free int64, full bool, err error) {
 	// file that grows by whole buffers stops short of the rest.
 	return free, free < 1<<20 || st.Bavail <= st.Blocks/500 || st.Ffree == 0 && st.Files > 0, nil
 }
+
+// isFull says whether the file system of dir is full; one that is gone is not.
+func isFull(dir string) bool {
+	_, full, err := space(dir)
+	return full && err == nil
+}
+
+// flush puts an image on the disk of the host, so that it survives a loss of
+// power: it is used again, and has no journal.
+func flush(image string) error {
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -120,7 +120,7 @@ func (b *box) crowded() bool {
 // sample looks at what the host can see of the box.
 func (b *box) sample() {
 	now := b.d.cgroups.events(string(b.spec.ID))
-	_, full, err := space(b.path("work"))
+	full := isFull(b.path("work")) || b.spec.SetupPhase && isFull(b.path("env"))
 	m := b.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +131,7 @@ func (b *box) sample() {
 		m.met[sandbox.ExhaustedPIDs] = time.Now()
 	}
 	m.last = now
-	if full && err == nil {
+	if full {
 		m.met[sandbox.ExhaustedDisk] = time.Now()
 	}
 }
