@@ -22,7 +22,7 @@ import (
 const (
 	maxWants    = 16 << 20 // bytes of a fetch request, inflated: 300,000 commits; it is held in memory
 	maxPush     = repo.MaxPush + maxListing
-	maxRecorded = 20       // refs of a push that its record names
+	maxRecorded = 20 // refs of a push that its record names
 )
 
 // serveHTTP answers one request of a box. There are four, spelled exactly:
