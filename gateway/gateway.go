@@ -2,7 +2,8 @@
 // the six steps of a request (identify, decide, spend, record, attach,
 // forward) and how a refusal is told.
 //
-// It never opens a connection itself; its sub-rooms do, from inside Handle.
+// It never opens a connection by itself; its sub-rooms do, from inside Handle
+// and through its Dialer, which judges the very address it dials.
 // The invariant: no record, no pass. What is decided goes on record before it
 // is forwarded, and what came of it goes on record on the way back.
 package gateway

@@ -137,6 +137,8 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "only this")
 		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
+	case r.URL.Path == "/upgrade":
+		upgrade(w, r)
 	case strings.HasPrefix(r.URL.Path, "/bytes/"):
 		n := 0
 		fmt.Sscanf(r.URL.Path, "/bytes/%d", &n)
@@ -144,6 +146,22 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		fmt.Fprintf(w, "hello from %s\n", r.Host)
 	}
+}
+
+// upgrade echoes lines to a WebSocket client, and tells every other what it
+// asked for.
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "websocket" {
+		fmt.Fprintf(w, "upgrade to %q\n", r.Header.Get("Upgrade"))
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	io.Copy(conn, rw)
 }
 
 type zeros struct{}

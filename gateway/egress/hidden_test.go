@@ -1,0 +1,109 @@
+package egress_test
+
+import (
+	"bufio"
+	"crypto/ecdh"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"cofferdam/gateway/egress"
+)
+
+// echConfigs returns a list with one configuration whose outer name is public.
+func echConfigs(t *testing.T, public string) []byte {
+	t.Helper()
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub := key.PublicKey().Bytes()
+	body := []byte{1, 0, 0x20}                                   // id, DHKEM(X25519)
+	body = binary.BigEndian.AppendUint16(body, uint16(len(pub))) // key
+	body = append(body, pub...)
+	body = append(body, 0, 4, 0, 1, 0, 1) // one suite: HKDF-SHA256, AES-128-GCM
+	body = append(body, 64, byte(len(public)))
+	body = append(append(body, public...), 0, 0)
+	config := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(body)))
+	config = append(config, body...)
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(config))), config...)
+}
+
+// An encrypted hello says one name outside and another inside.
+func TestEncryptedHelloIsRefused(t *testing.T) {
+	l := newLab(t, "good.test")
+	conn, err := l.box.DialName("good.test", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	c := tls.Client(conn, &tls.Config{
+		ServerName: "evil.test", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: echConfigs(t, "good.test"),
+		EncryptedClientHelloRejectionVerify: func(tls.ConnectionState) error { return nil },
+	})
+	if err := c.Handshake(); err == nil {
+		t.Error("the handshake went through")
+	}
+	if a := l.asked(); len(a) != 0 {
+		t.Errorf("dialled: %q", a)
+	}
+	found := false
+	for _, r := range l.refusals() {
+		found = found || r == egress.RuleHidden+" good.test:443"
+	}
+	if !found {
+		t.Errorf("refusals: %q", l.refusals())
+	}
+}
+
+// A WebSocket passes and says on record that it is unseen; an upgrade to
+// HTTP/2, which would carry requests nobody judges, is taken out.
+func TestUpgrades(t *testing.T) {
+	l := newLab(t, "good.test")
+	ask := func(head string) (*http.Response, *bufio.Reader, io.Writer) {
+		conn, err := l.box.DialName("good.test", 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(conn, "GET /upgrade HTTP/1.1\r\nHost: good.test\r\n%s\r\n", head)
+		r := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, r, conn
+	}
+	resp, r, w := ask("Connection: Upgrade\r\nUpgrade: websocket\r\n")
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("websocket: %s", resp.Status)
+	}
+	io.WriteString(w, "ping\n")
+	if line, err := r.ReadString('\n'); err != nil || line != "ping\n" {
+		t.Errorf("websocket: %q, %v", line, err)
+	}
+	resp, _, _ = ask("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n")
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || !strings.Contains(string(body), "upgrade to \"\"") {
+		t.Errorf("h2c: %s %s", resp.Status, body)
+	}
+	seen := false
+	for _, e := range l.record.Events() {
+		seen = seen || e.Fields["upgrade"] == "websocket" && e.Fields["content"] == "unseen"
+	}
+	if !seen {
+		t.Error("the record does not say that a WebSocket's content was unseen")
+	}
+	// HTTP/2 without an upgrade: no request of it is let through.
+	out := l.send("good.test", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	if strings.Contains(out, "200 OK") || strings.Contains(strings.Join(l.reached(), " "), "PRI") {
+		t.Errorf("HTTP/2: %q", out)
+	}
+}
