@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -129,59 +130,130 @@ func TestAllowAddresses(t *testing.T) {
 	}
 }
 
-func TestPresets(t *testing.T) {
-	apt := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(apt, "sources.list.d"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for path, text := range map[string]string{
-		"sources.list":             "# deb http://no.test x\ndeb [signed-by=/k] http://Deb.Test/debian bookworm main\n",
-		"sources.list.d/a.list":    "deb https://two.test:8443/x y z\n",
-		"sources.list.d/b.sources": "Types: deb\nURIs: http://three.test/debian http://10.0.0.1/x\n",
-	} {
-		if err := os.WriteFile(filepath.Join(apt, path), []byte(text), 0o644); err != nil {
+// machine is one with these files, variables and installed programs.
+func machine(t *testing.T, files, env map[string]string, programs ...string) Machine {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m := Machine{Apt: apt, Run: func(_ context.Context, name string, _ ...string) ([]byte, error) {
-		switch name {
-		case "npm":
-			return []byte("https://user:secret@npm.test/path/\n"), nil
-		case "go":
-			return []byte("https://proxy.test,http://other.test:3000|direct\nsum.test\n"), nil
-		case "pip":
+	return Machine{
+		Root: root, Getenv: func(n string) string { return env[n] },
+		Find: func(p string) (string, error) {
+			for _, have := range programs {
+				if filepath.Base(have) == p {
+					return have, nil
+				}
+			}
+			return "", errors.New("not installed")
+		},
+		Run: func(_ context.Context, name string, _ ...string) ([]byte, error) {
+			if out, ok := env["output of "+name]; ok {
+				return []byte(out), nil
+			}
 			return nil, errors.New("not installed")
-		}
-		return nil, errors.New("unexpected program")
-	}}
+		},
+	}
+}
+
+func TestPresets(t *testing.T) {
+	m := machine(t, map[string]string{
+		"etc/apt/sources.list":             "# deb http://no.test x\ndeb [signed-by=/k] http://Deb.Test/debian bookworm main\n",
+		"etc/apt/sources.list.d/a.list":    "deb https://two.test:8443/x y z\n",
+		"etc/apt/sources.list.d/b.sources": "Types: deb\nURIs: http://three.test/debian http://10.0.0.1/x\n",
+		"etc/apt/sources.list.d/c.sources": "\xff\x00binary",
+	}, map[string]string{"output of go": "https://proxy.test,http://other.test:3000|direct\nsum.golang.org\n"}, "/usr/bin/apt-get", "/usr/bin/npm", "/usr/bin/pip3")
 	got := Presets(t.Context(), Config{Presets: map[string][]string{"own": {"packages.test"}, "npm": {"mirror.test"}}}, m)
 	want := map[string][]string{
-		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.test"},
-		"apt": {"deb.test", "three.test", "two.test:8443"},
+		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.golang.org"},
+		"apt": {"deb.test", "three.test", "two.test:8443"}, "pip": {"files.pythonhosted.org", "pypi.org"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+	if got := Presets(t.Context(), Config{}, Machine{}); len(got) != 0 {
+		t.Errorf("a machine without tools has presets: %v", got)
+	}
+	if got := Presets(t.Context(), Config{}, machine(t, nil, nil)); len(got) != 0 {
+		t.Errorf("a machine without tools has presets: %v", got)
+	}
+}
+
+func TestNpmRegistry(t *testing.T) {
+	all := map[string]string{
+		"root/.npmrc": "# registry=https://no.test\n; x\nregistry = \"https://u:p@user.test/path/\"\n//user.test/:_authToken=canary\n", "usr/etc/npmrc": "registry=https://global.test:8443/\n",
+		"usr/lib/node_modules/npm/npmrc": "registry=https://own.test\n", "env.npmrc": "registry=https://${SITE}.test/\n", "opt/etc/npmrc": "registry=https://prefix.test\n",
+	}
+	programs := []string{"/usr/bin/node", "/usr/lib/node_modules/npm/bin/npm"}
+	for want, c := range map[string]struct {
+		env  map[string]string
+		drop []string
+	}{
+		"env.test":           {map[string]string{"HOME": "/root", "npm_config_registry": "https://env.test"}, nil},
+		"upper.test":         {map[string]string{"HOME": "/root", "NPM_CONFIG_REGISTRY": "https://upper.test"}, nil},
+		"user.test":          {map[string]string{"HOME": "/root"}, nil},
+		"site.test":          {map[string]string{"HOME": "/root", "NPM_CONFIG_USERCONFIG": "/env.npmrc", "SITE": "site"}, nil},
+		"global.test:8443":   {map[string]string{"HOME": "/root"}, []string{"root/.npmrc"}},
+		"prefix.test":        {map[string]string{"PREFIX": "/opt"}, nil},
+		"own.test":           {map[string]string{"HOME": "/root"}, []string{"root/.npmrc", "usr/etc/npmrc"}},
+		"registry.npmjs.org": {nil, []string{"root/.npmrc", "usr/etc/npmrc", "usr/lib/node_modules/npm/npmrc"}},
+	} {
+		files := map[string]string{}
+		for name, text := range all {
+			files[name] = text
+		}
+		for _, name := range c.drop {
+			delete(files, name)
+		}
+		if got := Presets(t.Context(), Config{}, machine(t, files, c.env, programs...))["npm"]; len(got) != 1 || got[0] != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// What is read from files is what npm itself says.
+func TestNpmRegistryAsNpmSays(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("needs npm")
+	}
+	m := ThisMachine()
+	want, err := m.Run(t.Context(), "npm", "config", "get", "registry")
+	if err != nil {
+		t.Skipf("npm does not answer: %v", err)
+	}
+	if got := m.npmRegistry(); hostOf(got) != hostOf(string(want)) {
+		t.Errorf("files say %q, npm says %q", got, want)
+	}
 }
 
 func TestPipPreset(t *testing.T) {
-	for out, want := range map[string][]string{
-		"":                                       {"files.index.test", "index.test"},
-		":env:.cert='/x'\n":                      {"files.index.test", "index.test"},
-		"global.index-url='https://in.test/s'\n": {"in.test"},
-		"global.extra-index-url='https://a.test/ https://b.test'\n": {"a.test", "b.test", "files.index.test", "index.test"},
+	pypi := []string{"files.pythonhosted.org", "pypi.org"}
+	for name, c := range map[string]struct {
+		files, env map[string]string
+		want       []string
+	}{
+		"nothing":      {nil, nil, pypi},
+		"certificates": {map[string]string{"etc/pip.conf": "[global]\ncert = /x\n"}, nil, pypi},
+		"index":        {map[string]string{"etc/pip.conf": "[global]\nindex-url = https://u:p@in.test/simple\n"}, nil, []string{"in.test"}},
+		"colon":        {map[string]string{"etc/pip.conf": "[global]\nindex_url: https://in.test/simple\n"}, nil, []string{"in.test"}},
+		"install wins": {map[string]string{"etc/pip.conf": "[install]\nindex-url=https://install.test\n[global]\nindex-url=https://global.test\n[list]\nindex-url=https://list.test\n"}, nil, []string{"install.test"}},
+		"extra lines":  {map[string]string{"etc/pip.conf": "[global]\nextra-index-url =\n  https://a.test/\n  https://b.test:444/\n# x\n"}, nil, append([]string{"a.test", "b.test:444"}, pypi...)},
+		"user wins":    {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n", "h/.config/pip/pip.conf": "[global]\nindex-url=https://user.test\n"}, map[string]string{"HOME": "/h"}, []string{"user.test"}},
+		"xdg":          {map[string]string{"etc/xdg/pip/pip.conf": "[global]\nindex-url=https://xdg.test\n"}, nil, []string{"xdg.test"}},
+		"variable":     {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n"}, map[string]string{"PIP_INDEX_URL": "https://env.test"}, []string{"env.test"}},
+		"file named":   {map[string]string{"x.conf": "[global]\nindex-url=https://named.test\n"}, map[string]string{"PIP_CONFIG_FILE": "/x.conf"}, []string{"named.test"}},
+		"no file":      {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n"}, map[string]string{"PIP_CONFIG_FILE": "/dev/null"}, pypi},
+		"binary":       {map[string]string{"etc/pip.conf": "\xff\x00[global]\nindex-url=https://global.test\n"}, nil, pypi},
 	} {
-		m := Machine{Run: func(_ context.Context, name string, _ ...string) ([]byte, error) {
-			switch name {
-			case "pip":
-				return []byte(out), nil
-			case "python3":
-				return []byte("https://index.test/simple\nhttps://files.index.test\n"), nil
-			}
-			return nil, errors.New("none")
-		}}
-		if d := cmp.Diff(want, Presets(t.Context(), Config{}, m)["pip"]); d != "" {
-			t.Errorf("%q: %s", out, d)
+		got := Presets(t.Context(), Config{}, machine(t, c.files, c.env, "/usr/bin/pip"))["pip"]
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
 		}
 	}
 }

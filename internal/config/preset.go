@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"net/url"
 	"os"
@@ -10,32 +8,76 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+	"unicode/utf8"
 )
 
-// Machine is where presets are read from: commands of this machine and the
-// package manager's files. The zero value reads nothing.
+// Machine is where presets are read from: the files, variables and commands of
+// this machine's package managers. The zero value reads nothing.
+//
+// npm and pip are not asked but their files are read: they take seconds to
+// answer, and a server should not wait for that at every start.
 type Machine struct {
 	// Run returns the output of a program, or an error if there is none.
-	Run func(ctx context.Context, name string, args ...string) ([]byte, error)
-	Apt string // folder with sources.list and sources.list.d
+	Run    func(ctx context.Context, name string, args ...string) ([]byte, error)
+	Find   func(program string) (string, error) // its absolute path, links resolved
+	Getenv func(string) string
+	Root   string // before every path; "" for this machine's own
 }
 
-// presetTimeout bounds each tool: npm needs up to 2 s on a busy small host.
+// presetTimeout bounds a tool that is run.
 const presetTimeout = 15 * time.Second
 
 // ThisMachine reads the tools installed here. They run in the root folder, so
 // that no project's own configuration is read.
 func ThisMachine() Machine {
-	return Machine{Apt: "/etc/apt", Run: func(ctx context.Context, name string, args ...string) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, presetTimeout)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir = "/"
-		cmd.WaitDelay = time.Second
-		return cmd.Output()
-	}}
+	return Machine{
+		Getenv: os.Getenv,
+		Find: func(program string) (string, error) {
+			path, err := exec.LookPath(program)
+			if err != nil {
+				return "", err
+			}
+			return filepath.EvalSymlinks(path)
+		},
+		Run: func(ctx context.Context, name string, args ...string) ([]byte, error) {
+			ctx, cancel := context.WithTimeout(ctx, presetTimeout)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, name, args...)
+			cmd.Dir = "/"
+			cmd.WaitDelay = time.Second
+			return cmd.Output()
+		},
+	}
+}
+
+// has says whether a program is installed.
+func (m Machine) has(program string) bool {
+	if m.Find == nil {
+		return false
+	}
+	_, err := m.Find(program)
+	return err == nil
+}
+
+func (m Machine) env(name string) string {
+	if m.Getenv == nil {
+		return ""
+	}
+	return m.Getenv(name)
+}
+
+// file returns the text of a configuration file; "" if it is not there, or is
+// no text file of a sane size.
+func (m Machine) file(path string) string {
+	if path == "" {
+		return ""
+	}
+	data, _, err := readBounded(m.Root + path)
+	if err != nil || !utf8.Valid(data) {
+		return ""
+	}
+	return string(data)
 }
 
 // Presets returns the hosts of each preset, as HOST or HOST:PORT: npm, pip, go
@@ -43,24 +85,12 @@ func ThisMachine() Machine {
 // replace them. A tool that is missing or does not answer leaves its preset
 // out; a task that asks for it is then refused, which is the safe side.
 func Presets(ctx context.Context, c Config, m Machine) map[string][]string {
-	var (
-		mu  sync.Mutex // guards out
-		wg  sync.WaitGroup
-		out = map[string][]string{}
-	)
-	for name, read := range map[string]func(context.Context) []string{
-		"npm": m.npm, "pip": m.pip, "go": m.golang, "apt": m.apt,
-	} {
-		wg.Go(func() {
-			hosts := tidy(read(ctx))
-			mu.Lock()
-			defer mu.Unlock()
-			if len(hosts) > 0 {
-				out[name] = hosts
-			}
-		})
+	out := map[string][]string{}
+	for name, hosts := range map[string][]string{"npm": m.npm(), "pip": m.pip(), "go": m.golang(ctx), "apt": m.apt()} {
+		if hosts = tidy(hosts); len(hosts) > 0 {
+			out[name] = hosts
+		}
 	}
-	wg.Wait()
 	for name, hosts := range c.Presets {
 		out[name] = hosts
 	}
@@ -76,10 +106,6 @@ func (m Machine) output(ctx context.Context, name string, args ...string) []byte
 		return nil
 	}
 	return out
-}
-
-func (m Machine) npm(ctx context.Context) []string {
-	return []string{hostOf(string(m.output(ctx, "npm", "config", "get", "registry")))}
 }
 
 // golang reads GOPROXY, whose entries are separated by comma or bar, and the
@@ -108,66 +134,28 @@ func (m Machine) golang(ctx context.Context) []string {
 // one keeps its files.
 const pipDefault = `from pip._internal.models.index import PyPI as p; print(p.simple_url); print("https://" + p.file_storage_domain)`
 
-// pip reads the index and the extra ones; without a setting it asks pip for the
-// index it then uses.
-func (m Machine) pip(ctx context.Context) []string {
-	if m.Run == nil {
-		return nil
-	}
-	out, err := m.Run(ctx, "pip", "config", "list")
-	if err != nil || len(out) > maxFile {
-		return nil
-	}
-	var hosts []string
-	index := false
-	for line := range strings.Lines(string(out)) {
-		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		if !ok {
-			continue
-		}
-		key = key[strings.LastIndexByte(key, '.')+1:]
-		if key != "index-url" && key != "extra-index-url" {
-			continue
-		}
-		index = index || key == "index-url"
-		value = strings.ReplaceAll(strings.Trim(value, `'"`), `\n`, " ")
-		for _, u := range strings.Fields(value) {
-			hosts = append(hosts, hostOf(u))
-		}
-	}
-	own := strings.Fields(string(m.output(ctx, "python3", "-c", pipDefault)))
-	if len(own) == 2 && (!index || slices.Contains(hosts, hostOf(own[0]))) {
-		hosts = append(hosts, hostOf(own[0]), hostOf(own[1]))
-	}
-	return hosts
-}
-
 // apt reads one-line (.list) and deb822 (.sources) files.
-func (m Machine) apt(context.Context) []string {
-	if m.Apt == "" {
+func (m Machine) apt() []string {
+	if !m.has("apt-get") {
 		return nil
 	}
+	dir := m.Root + "/etc/apt"
 	var hosts []string
-	lists, _ := filepath.Glob(filepath.Join(m.Apt, "sources.list.d", "*.list")) // the pattern is well formed
-	for _, path := range append(lists, filepath.Join(m.Apt, "sources.list")) {
-		hosts = append(hosts, aptHosts(path, func(line string) bool { return strings.HasPrefix(line, "deb") })...)
+	lists, _ := filepath.Glob(filepath.Join(dir, "sources.list.d", "*.list")) // the pattern is well formed
+	for _, path := range append(lists, filepath.Join(dir, "sources.list")) {
+		hosts = append(hosts, m.aptHosts(path, func(line string) bool { return strings.HasPrefix(line, "deb") })...)
 	}
-	sources, _ := filepath.Glob(filepath.Join(m.Apt, "sources.list.d", "*.sources"))
+	sources, _ := filepath.Glob(filepath.Join(dir, "sources.list.d", "*.sources"))
 	for _, path := range sources {
-		hosts = append(hosts, aptHosts(path, func(line string) bool { return strings.HasPrefix(strings.ToLower(line), "uris:") })...)
+		hosts = append(hosts, m.aptHosts(path, func(line string) bool { return strings.HasPrefix(strings.ToLower(line), "uris:") })...)
 	}
 	return hosts
 }
 
-func aptHosts(path string, wanted func(string) bool) []string {
-	data, err := os.ReadFile(path)
-	if err != nil || len(data) > maxFile {
-		return nil
-	}
+func (m Machine) aptHosts(path string, wanted func(string) bool) []string {
 	var hosts []string
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
+	for line := range strings.Lines(m.file(strings.TrimPrefix(path, m.Root))) {
+		line = strings.TrimSpace(line)
 		if !wanted(line) {
 			continue
 		}

@@ -16,7 +16,7 @@ func Variables(ctx context.Context, m Machine) []string {
 			env = append(env, name+"="+value)
 		}
 	}
-	add("NPM_CONFIG_REGISTRY", bare(string(m.output(ctx, "npm", "config", "get", "registry"))))
+	add("NPM_CONFIG_REGISTRY", bare(m.npmRegistry()))
 	lines := strings.Split(string(m.output(ctx, "go", "env", "GOPROXY", "GOSUMDB")), "\n")
 	if len(lines) > 1 {
 		proxies := strings.FieldsFunc(lines[0], func(r rune) bool { return r == ',' || r == '|' })
@@ -26,11 +26,8 @@ func Variables(ctx context.Context, m Machine) []string {
 		add("GOPROXY", strings.Join(proxies, ","))
 		add("GOSUMDB", lines[1])
 	}
-	for line := range strings.Lines(string(m.output(ctx, "pip", "config", "list"))) {
-		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		if ok && strings.HasSuffix(key, ".index-url") {
-			add("PIP_INDEX_URL", bare(strings.Trim(value, `'"`)))
-		}
+	if index, _ := m.pipIndexes(); index != "" {
+		add("PIP_INDEX_URL", bare(index))
 	}
 	return env
 }

@@ -1,26 +1,16 @@
 package config
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestVariables(t *testing.T) {
-	m := Machine{Run: func(_ context.Context, name string, args ...string) ([]byte, error) {
-		switch name + " " + strings.Join(args, " ") {
-		case "npm config get registry":
-			return []byte("https://user:secret@npm.example.com/path/\n"), nil
-		case "go env GOPROXY GOSUMDB":
-			return []byte("https://u:p@go.example.com,direct\noff\n"), nil
-		case "pip config list":
-			return []byte("global.cert='/x'\nglobal.index-url='https://u:p@pip.example.com/simple'\n"), nil
-		}
-		return nil, errors.New("no such tool")
-	}}
+	m := machine(t, map[string]string{
+		"root/.npmrc":  "registry=https://user:secret@npm.example.com/path/\n",
+		"etc/pip.conf": "[global]\ncert=/x\nindex-url=https://u:p@pip.example.com/simple\n",
+	}, map[string]string{"HOME": "/root", "output of go": "https://u:p@go.example.com,direct\noff\n"}, "/usr/bin/npm", "/usr/bin/pip")
 	want := []string{
 		"NPM_CONFIG_REGISTRY=https://npm.example.com/path/",
 		"GOPROXY=https://go.example.com,direct", "GOSUMDB=off",
