@@ -67,17 +67,38 @@ type app struct {
 	System
 	json, quiet, noInput, debug bool
 	server, tokenFile, file     string
+	stdout                      io.Writer // Out as it was given
+}
+
+// checkedWriter remembers the first error, for a part of an answer is none:
+// whoever reads a table in a file on a full disk has to learn of it.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
 }
 
 // Main runs one command and returns the exit code.
 func Main(ctx context.Context, sys System, args []string) int {
-	a := &app{System: sys}
+	out := &checkedWriter{w: sys.Out}
+	a := &app{System: sys, stdout: sys.Out}
+	a.Out = out
 	root := newRoot(a)
 	root.SetArgs(args)
 	root.SetIn(sys.In)
-	root.SetOut(sys.Out)
+	root.SetOut(out)
 	root.SetErr(sys.Err)
 	err := root.ExecuteContext(ctx)
+	if out.err != nil && ctx.Err() == nil {
+		err = &cofferdam.Error{Op: "cli.Print", Kind: cofferdam.Unavailable, Subject: "writing the answer", Reason: plain(out.err), Hint: "free some space, or write it elsewhere; what was asked has been done", Err: out.err}
+	}
 	if err != nil && ctx.Err() != nil && !isOutcome(err) {
 		err = interrupted{}
 	}

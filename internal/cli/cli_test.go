@@ -462,3 +462,20 @@ func TestFollowOutlivesTheServer(t *testing.T) {
 		t.Errorf("exit %d after %d calls\n%s", code, calls, errs)
 	}
 }
+
+// An answer that could not be written whole is a failure.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("needs /dev/full: %v", err)
+	}
+	defer full.Close()
+	b := newBench(t)
+	b.shop()
+	for _, args := range [][]string{{"task", "list"}, {"task", "list", "--json"}, {"task", "view", "t-1"}, {"trace", "export", "t-1"}, {"status"}, {"version"}, {"--help"}, {"completion", "bash"}, {"task", "list", "-q"}} {
+		var errs bytes.Buffer
+		if code := Main(t.Context(), b.system(full, &errs), args); code != 1 || !strings.Contains(errs.String(), "writing the answer: no space left on device") {
+			t.Errorf("%v: exit %d\n%s", args, code, errs.String())
+		}
+	}
+}

@@ -153,7 +153,7 @@ func newMergeDiff(a *app) *cobra.Command {
 		Use: "diff TASK", Short: "Show the change", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "Show the change as a unified diff. Control and direction characters, which can deceive a reader, are made visible; --raw leaves them." + calling(), Example: "  cofferdam merge diff t-1",
 		RunE: func(c *cobra.Command, args []string) error {
-			if raw && a.Terminal(a.Out) {
+			if raw && a.Terminal(a.stdout) {
 				return usage(c, "--raw text may not go to a terminal: it is an agent's")
 			}
 			cl, err := a.dial()
@@ -196,7 +196,7 @@ func newMergeApprove(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if yes || conf.NoInput || !a.Terminal(a.In) || !a.Terminal(a.Out) {
+			if yes || conf.NoInput || !a.Terminal(a.In) || !a.Terminal(a.stdout) {
 				reason := "a person has to answer, and there is no terminal"
 				if yes {
 					reason = "--yes never approves"
