@@ -50,6 +50,6 @@ soak: build ## long runs: the attack, crash and product scripts, many times
 fuzz: ## fuzz every parser for FUZZTIME each
 	@build/fuzz $(FUZZTIME)
 
-release: GOFLAGS_BUILD := -trimpath
-release: build assets ## a tarball of programs, assets and licence in build/out/
+release: ## a tarball of programs, assets and licence in build/out/
+	@$(MAKE) build assets GOFLAGS_BUILD=-trimpath
 	@build/release

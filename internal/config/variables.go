@@ -3,8 +3,25 @@ package config
 import (
 	"context"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 )
+
+// SearchPath returns the PATH of a box: that of this process as far as it lies
+// in /usr, which is all of the machine that a box sees, then the usual folders
+// and where Go's own installer puts it, which sudo's PATH leaves out.
+func SearchPath(own string) string {
+	usual := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
+	var dirs []string
+	for _, d := range strings.Split(own+":"+usual, ":") {
+		inside := strings.HasPrefix(d, "/usr/") || d == "/bin" || d == "/sbin"
+		if inside && path.Clean(d) == d && !slices.Contains(dirs, d) {
+			dirs = append(dirs, d)
+		}
+	}
+	return strings.Join(dirs, ":")
+}
 
 // Variables returns what tools inside a box need to use the registries that
 // this machine's own tools are set up for, as NAME=VALUE. Credentials in a

@@ -23,3 +23,16 @@ func TestVariables(t *testing.T) {
 		t.Errorf("a machine without tools gives %q", got)
 	}
 }
+
+func TestSearchPath(t *testing.T) {
+	usual := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
+	for own, want := range map[string]string{
+		"":                         usual,
+		"/root/bin:/usr/bin":       "/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin:/usr/local/go/bin",
+		"/usr/lib/x:.:/usr/../etc": "/usr/lib/x:" + usual,
+	} {
+		if got := SearchPath(own); got != want {
+			t.Errorf("SearchPath(%q) = %q, want %q", own, got, want)
+		}
+	}
+}

@@ -148,7 +148,7 @@ func (s *server) attach(ctx context.Context) error {
 		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: environments, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) },
-		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: config.Variables(ctx, config.ThisMachine()),
+		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Trust: append(append(roots, '\n'), s.ca.PEM()...), AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})
 	if err != nil {
@@ -163,6 +163,11 @@ func (s *server) attach(ctx context.Context) error {
 		},
 	})
 	return nil
+}
+
+// variables are those of every command in a box.
+func (s *server) variables(ctx context.Context) []string {
+	return append(config.Variables(ctx, config.ThisMachine()), "PATH="+config.SearchPath(os.Getenv("PATH")))
 }
 
 // move starts the engine and the worker of its workflows.
@@ -191,7 +196,7 @@ func (s *server) move(ctx context.Context) error {
 	s.onStop(client.Close)
 	s.flow = flow.New(ctx, flow.Options{
 		Client: client, Tasks: s.tasks, Store: s.store, Sessions: s.sessions, Repos: s.git,
-		Signer: s.signer, Record: s.trace.Host(), Log: s.log, Point: s.crash(),
+		Signer: s.signer, Record: s.trace.Host(), Landable: s.merges.Landable, Log: s.log, Point: s.crash(),
 	})
 	current.Store(s.flow)
 	s.onStop(s.flow.Close)

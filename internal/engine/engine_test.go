@@ -29,7 +29,7 @@ func program(t *testing.T) string {
 		t.Fatal(err)
 	}
 	out := filepath.Join(root, "bin", "cofferdam-engine")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, ".")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", out, ".")
 	cmd.Dir = filepath.Join(root, "cmd", "cofferdam-engine")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
