@@ -29,8 +29,9 @@ type seen struct {
 	opened  bool
 	setups  int // begun
 	boxed   bool
-	wires   int // connected to the box
-	told    int // events of the agent
+	wires   int  // connected to the box
+	told    int  // events of the agent
+	heard   bool // its end
 	names   []wire.Name
 	execs   map[cofferdam.ExecID]*execution
 	checks  map[int]CheckRun
@@ -180,6 +181,8 @@ func (s *seen) note(e cofferdam.Event) {
 		s.noteStep(f)
 	case cofferdam.EventAgentMessage, cofferdam.EventAgentTool:
 		s.told++
+	case cofferdam.EventAgentEnd:
+		s.heard = true
 	case cofferdam.EventModelCall:
 		s.noteModel(e)
 	case cofferdam.EventExecStart:

@@ -204,6 +204,19 @@ func (b *bench) sameEnd(name string, p session.Plan, r session.Result) {
 		b.t.Errorf("%s: %+v", name, r)
 		return
 	}
+	ends := 0
+	for _, e := range b.events(p) {
+		if e.Kind == cofferdam.EventAgentEnd || e.Kind == cofferdam.EventSessionState && e.Fields["step"] == "result" {
+			ends++
+		}
+	}
+	want := 2 // the agent's and the session's
+	if p.Checks != nil {
+		want = 1
+	}
+	if ends != want {
+		b.t.Errorf("%s: %d ends on record, want %d", name, ends, want)
+	}
 	switch {
 	case p.Checks != nil:
 		if len(r.Checks) != 2 || strings.TrimSpace(r.Checks[1].Tail) != "1" {

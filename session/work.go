@@ -170,11 +170,14 @@ func (a *attempt) tell(ctx context.Context, e agent.Event) error {
 func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
 	r := &a.result
 	r.Said, r.Message, r.Exit, r.TimedOut = Said(end.Said), end.Message, ran.Exit, ran.TimedOut
-	model := ""
-	a.ledger.look(func(s *seen) { model = s.model })
+	model, heard := "", false
+	a.ledger.look(func(s *seen) { model, heard = s.model, s.heard })
 	if end.Failed && model != "" && model != gateway.OK {
 		// What it did until then is captured all the same.
 		r.Failure, r.Reason = failedProvider, "the model provider failed: "+lastLine(end.Message)
+	}
+	if heard {
+		return nil // an earlier process put it on record
 	}
 	return a.ledger.put(ctx, cofferdam.EventAgentEnd, a.adapter.Name, map[string]string{
 		"said": string(r.Said), fieldText: end.Message, "exit": strconv.Itoa(ran.Exit), "timed_out": strconv.FormatBool(ran.TimedOut),
