@@ -21,7 +21,7 @@ const (
 	sampleFresh = 5 * time.Millisecond
 	// almost is the part of a limit, in 1/32, from which it counts as met:
 	// processes come and go while they are counted.
-	almost = 31
+	almost = 30
 )
 
 // meter remembers when each limit was last seen met.
@@ -77,7 +77,7 @@ func (b *box) sample() {
 			m.met[sandbox.ExhaustedTemp] = time.Now()
 		}
 	}
-	tasks := int64(0)
+	tasks, most := int64(0), others()
 	for _, p := range scan(func(p process) bool { return p.uid == b.config.UID }) {
 		tasks += int64(max(p.threads, 1))
 		if limit := b.config.OpenFiles; limit > 0 && p.fdSize >= limit && b.descriptors(p.pid) >= limit*almost/32 {
@@ -85,7 +85,7 @@ func (b *box) sample() {
 		}
 	}
 	// Of many that come and go, half are gone before they are looked into.
-	if limit := b.config.PIDs; limit > 0 && max(tasks, others()) >= limit*almost/32 {
+	if limit := b.config.PIDs; limit > 0 && max(tasks, most, others()) >= limit*almost/32 {
 		m.met[sandbox.ExhaustedPIDs] = time.Now()
 	}
 }

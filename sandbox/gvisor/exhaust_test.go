@@ -1,11 +1,33 @@
 package gvisor
 
 import (
+	"bytes"
+	"context"
 	"slices"
 	"testing"
+	"time"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 )
+
+// shAndKill is sh, and ends what the command left: a fork bomb goes on after
+// the process that lit it.
+func shAndKill(t *testing.T, b sandbox.Box, text string) (string, sandbox.Result) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	id := cofferdam.ExecID(cofferdam.NewID("e"))
+	var out, errs bytes.Buffer
+	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: id, Shell: text, Timeout: time.Minute}, &out, &errs)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if err := b.Kill(ctx, id); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
+	return out.String() + errs.String(), r
+}
 
 // freeing stands for a command that may or may not meet a limit: it begins while
 // one is met and frees it.
@@ -31,13 +53,14 @@ func TestExhaustionIsNamed(t *testing.T) {
 		{"shared memory", "dd if=/dev/zero of=/dev/shm/big bs=1M count=100", sandbox.ExhaustedTemp},
 		{"shared memory freed", "rm /dev/shm/big", freeing},
 		{"memory", "python3 -c 'x = bytearray(2 << 30); print(len(x))'", sandbox.ExhaustedMemory},
-		{"processes", "for i in $(seq 300); do sleep 2 & done; wait", sandbox.ExhaustedPIDs},
-		{"threads", "python3 -c 'import threading,time\nfor i in range(300): threading.Thread(target=time.sleep, args=(2,)).start()'", sandbox.ExhaustedPIDs},
+		{"processes", "for i in $(seq 300); do sleep 30 & done; wait", sandbox.ExhaustedPIDs},
+		{"threads", "python3 -c 'import threading,time\nfor i in range(300): threading.Thread(target=time.sleep, args=(5,)).start()'", sandbox.ExhaustedPIDs},
 		{"fork bomb", "f() { f | f & }; f; sleep 3", sandbox.ExhaustedPIDs},
+		{"the bomb is out", "sleep 1", freeing},
 		{"open files", "python3 -c 'import time\nl = []\ntry:\n  while True: l.append(open(\"/dev/null\"))\nexcept OSError as e: print(e); time.sleep(1)'", sandbox.ExhaustedFiles},
 		{"nothing again", "echo ok", ""},
 	} {
-		out, r := sh(t, b, c.text)
+		out, r := shAndKill(t, b, c.text)
 		if c.want == freeing {
 			r.Exhausted, c.want = nil, ""
 		}
