@@ -151,6 +151,9 @@ func (s settings) listen() (*net.UnixListener, error) {
 	if err != nil {
 		return nil, layer("socket", fix, err)
 	}
+	// By the time this keeper ends, another may have its socket at this path;
+	// one that nobody answers on is no harm.
+	l.SetUnlinkOnClose(false)
 	return l, nil
 }
 

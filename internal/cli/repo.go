@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,7 @@ func newRepoAdd(a *app) *cobra.Command {
 			"from a file or standard input, sealed, and never enters a box." + calling(),
 		Example: "  cofferdam repo add shop /srv/git/shop.git\n  cofferdam repo add shop https://git.example.com/shop.git --user bot --credential-file token.txt",
 		RunE: func(c *cobra.Command, args []string) error {
-			r.Name, r.Upstream = args[0], args[1]
+			r.Name, r.Upstream = args[0], upstream(args[1])
 			if r.User != "" && file == "" {
 				return usage(c, "--user needs --credential-file FILE, or - for standard input")
 			}
@@ -49,6 +51,22 @@ func newRepoAdd(a *app) *cobra.Command {
 	c.Flags().StringVar(&r.User, "user", "", "user name for https")
 	c.Flags().StringVar(&file, "credential-file", "", "file with the password or token for https; - is stdin")
 	return c
+}
+
+// upstream makes a folder that is named from here an absolute path: over a unix
+// socket the server is on the same machine. The server judges what it gets.
+func upstream(name string) string {
+	if filepath.IsAbs(name) || strings.Contains(name, ":") {
+		return name
+	}
+	if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		return name
+	}
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return name
+	}
+	return abs
 }
 
 // added prints a thing that was registered.

@@ -168,11 +168,11 @@ func TestPresets(t *testing.T) {
 		"etc/apt/sources.list.d/a.list":    "deb https://two.test:8443/x y z\n",
 		"etc/apt/sources.list.d/b.sources": "Types: deb\nURIs: http://three.test/debian http://10.0.0.1/x\n",
 		"etc/apt/sources.list.d/c.sources": "\xff\x00binary",
-	}, map[string]string{"output of go": "https://proxy.test,http://other.test:3000|direct\nsum.golang.org\n"}, "/usr/bin/apt-get", "/usr/bin/npm", "/usr/bin/pip3")
+	}, map[string]string{"output of go": "https://proxy.test,http://other.test:3000|direct\nsum.test\n", "output of python3": "https://index.test/simple\nhttps://files.index.test\n"}, "/usr/bin/apt-get", "/usr/bin/npm", "/usr/bin/pip3")
 	got := Presets(t.Context(), Config{Presets: map[string][]string{"own": {"packages.test"}, "npm": {"mirror.test"}}}, m)
 	want := map[string][]string{
-		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.golang.org"},
-		"apt": {"deb.test", "three.test", "two.test:8443"}, "pip": {"files.pythonhosted.org", "pypi.org"},
+		"npm": {"mirror.test"}, "own": {"packages.test"}, "go": {"other.test:3000", "proxy.test", "sum.test"},
+		"apt": {"deb.test", "three.test", "two.test:8443"}, "pip": {"files.index.test", "index.test"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -195,14 +195,14 @@ func TestNpmRegistry(t *testing.T) {
 		env  map[string]string
 		drop []string
 	}{
-		"env.test":           {map[string]string{"HOME": "/root", "npm_config_registry": "https://env.test"}, nil},
-		"upper.test":         {map[string]string{"HOME": "/root", "NPM_CONFIG_REGISTRY": "https://upper.test"}, nil},
-		"user.test":          {map[string]string{"HOME": "/root"}, nil},
-		"site.test":          {map[string]string{"HOME": "/root", "NPM_CONFIG_USERCONFIG": "/env.npmrc", "SITE": "site"}, nil},
-		"global.test:8443":   {map[string]string{"HOME": "/root"}, []string{"root/.npmrc"}},
-		"prefix.test":        {map[string]string{"PREFIX": "/opt"}, nil},
-		"own.test":           {map[string]string{"HOME": "/root"}, []string{"root/.npmrc", "usr/etc/npmrc"}},
-		"registry.npmjs.org": {nil, []string{"root/.npmrc", "usr/etc/npmrc", "usr/lib/node_modules/npm/npmrc"}},
+		"env.test":         {map[string]string{"HOME": "/root", "npm_config_registry": "https://env.test"}, nil},
+		"upper.test":       {map[string]string{"HOME": "/root", "NPM_CONFIG_REGISTRY": "https://upper.test"}, nil},
+		"user.test":        {map[string]string{"HOME": "/root"}, nil},
+		"site.test":        {map[string]string{"HOME": "/root", "NPM_CONFIG_USERCONFIG": "/env.npmrc", "SITE": "site"}, nil},
+		"global.test:8443": {map[string]string{"HOME": "/root"}, []string{"root/.npmrc"}},
+		"prefix.test":      {map[string]string{"PREFIX": "/opt"}, nil},
+		"own.test":         {map[string]string{"HOME": "/root"}, []string{"root/.npmrc", "usr/etc/npmrc"}},
+		"default.test":     {map[string]string{"output of npm": "https://default.test/\n"}, []string{"root/.npmrc", "usr/etc/npmrc", "usr/lib/node_modules/npm/npmrc"}},
 	} {
 		files := map[string]string{}
 		for name, text := range all {
@@ -227,31 +227,35 @@ func TestNpmRegistryAsNpmSays(t *testing.T) {
 	if err != nil {
 		t.Skipf("npm does not answer: %v", err)
 	}
-	if got := m.npmRegistry(); hostOf(got) != hostOf(string(want)) {
+	if got := m.npmRegistry(t.Context()); hostOf(got) != hostOf(string(want)) {
 		t.Errorf("files say %q, npm says %q", got, want)
 	}
 }
 
 func TestPipPreset(t *testing.T) {
-	pypi := []string{"files.pythonhosted.org", "pypi.org"}
+	usual := []string{"files.index.test", "index.test"}
 	for name, c := range map[string]struct {
 		files, env map[string]string
 		want       []string
 	}{
-		"nothing":      {nil, nil, pypi},
-		"certificates": {map[string]string{"etc/pip.conf": "[global]\ncert = /x\n"}, nil, pypi},
+		"nothing":      {nil, nil, usual},
+		"certificates": {map[string]string{"etc/pip.conf": "[global]\ncert = /x\n"}, nil, usual},
 		"index":        {map[string]string{"etc/pip.conf": "[global]\nindex-url = https://u:p@in.test/simple\n"}, nil, []string{"in.test"}},
 		"colon":        {map[string]string{"etc/pip.conf": "[global]\nindex_url: https://in.test/simple\n"}, nil, []string{"in.test"}},
 		"install wins": {map[string]string{"etc/pip.conf": "[install]\nindex-url=https://install.test\n[global]\nindex-url=https://global.test\n[list]\nindex-url=https://list.test\n"}, nil, []string{"install.test"}},
-		"extra lines":  {map[string]string{"etc/pip.conf": "[global]\nextra-index-url =\n  https://a.test/\n  https://b.test:444/\n# x\n"}, nil, append([]string{"a.test", "b.test:444"}, pypi...)},
+		"extra lines":  {map[string]string{"etc/pip.conf": "[global]\nextra-index-url =\n  https://a.test/\n  https://b.test:444/\n# x\n"}, nil, append([]string{"a.test", "b.test:444"}, usual...)},
 		"user wins":    {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n", "h/.config/pip/pip.conf": "[global]\nindex-url=https://user.test\n"}, map[string]string{"HOME": "/h"}, []string{"user.test"}},
 		"xdg":          {map[string]string{"etc/xdg/pip/pip.conf": "[global]\nindex-url=https://xdg.test\n"}, nil, []string{"xdg.test"}},
 		"variable":     {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n"}, map[string]string{"PIP_INDEX_URL": "https://env.test"}, []string{"env.test"}},
 		"file named":   {map[string]string{"x.conf": "[global]\nindex-url=https://named.test\n"}, map[string]string{"PIP_CONFIG_FILE": "/x.conf"}, []string{"named.test"}},
-		"no file":      {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n"}, map[string]string{"PIP_CONFIG_FILE": "/dev/null"}, pypi},
-		"binary":       {map[string]string{"etc/pip.conf": "\xff\x00[global]\nindex-url=https://global.test\n"}, nil, pypi},
+		"no file":      {map[string]string{"etc/pip.conf": "[global]\nindex-url=https://global.test\n"}, map[string]string{"PIP_CONFIG_FILE": "/dev/null"}, usual},
+		"binary":       {map[string]string{"etc/pip.conf": "\xff\x00[global]\nindex-url=https://global.test\n"}, nil, usual},
 	} {
-		got := Presets(t.Context(), Config{}, machine(t, c.files, c.env, "/usr/bin/pip"))["pip"]
+		env := map[string]string{"output of python3": "https://index.test/simple\nhttps://files.index.test\n"}
+		for k, v := range c.env {
+			env[k] = v
+		}
+		got := Presets(t.Context(), Config{}, machine(t, c.files, env, "/usr/bin/pip"))["pip"]
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}

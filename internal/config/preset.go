@@ -15,8 +15,8 @@ import (
 // Machine is where presets are read from: the files, variables and commands of
 // this machine's package managers. The zero value reads nothing.
 //
-// npm and pip are not asked but their files are read: they take seconds to
-// answer, and a server should not wait for that at every start.
+// The files of npm and pip are read before the tools are asked: they take
+// seconds to answer, and a server should not wait for that at every start.
 type Machine struct {
 	// Run returns the output of a program, or an error if there is none.
 	Run    func(ctx context.Context, name string, args ...string) ([]byte, error)
@@ -86,7 +86,7 @@ func (m Machine) file(path string) string {
 // out; a task that asks for it is then refused, which is the safe side.
 func Presets(ctx context.Context, c Config, m Machine) map[string][]string {
 	out := map[string][]string{}
-	for name, hosts := range map[string][]string{"npm": m.npm(), "pip": m.pip(), "go": m.golang(ctx), "apt": m.apt()} {
+	for name, hosts := range map[string][]string{"npm": m.npm(ctx), "pip": m.pip(ctx), "go": m.golang(ctx), "apt": m.apt()} {
 		if hosts = tidy(hosts); len(hosts) > 0 {
 			out[name] = hosts
 		}
@@ -129,10 +129,6 @@ func (m Machine) golang(ctx context.Context) []string {
 	}
 	return hosts
 }
-
-// pipDefault prints the index that pip uses without a setting, and where that
-// one keeps its files.
-const pipDefault = `from pip._internal.models.index import PyPI as p; print(p.simple_url); print("https://" + p.file_storage_domain)`
 
 // apt reads one-line (.list) and deb822 (.sources) files.
 func (m Machine) apt() []string {

@@ -1,17 +1,18 @@
 package config
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-func (m Machine) npm() []string { return []string{hostOf(m.npmRegistry())} }
+func (m Machine) npm(ctx context.Context) []string { return []string{hostOf(m.npmRegistry(ctx))} }
 
 // npmRegistry is what "npm config get registry" prints in the root folder:
-// variable, the user's file, the global file, npm's own, npm's default. ""
-// without npm.
-func (m Machine) npmRegistry() string {
+// variable, the user's file, the global file, npm's own. Only where none of
+// them says anything npm itself is asked. "" without npm.
+func (m Machine) npmRegistry(ctx context.Context) string {
 	if !m.has("npm") {
 		return ""
 	}
@@ -26,7 +27,10 @@ func (m Machine) npmRegistry() string {
 	if cli, err := m.Find("npm"); err == nil { // …/npm/bin/npm-cli.js
 		own = under(filepath.Dir(filepath.Dir(cli)), "npmrc")
 	}
-	return firstOf(user["registry"], m.npmrc(global)["registry"], m.npmrc(own)["registry"], "https://registry.npmjs.org/")
+	if set := firstOf(user["registry"], m.npmrc(global)["registry"], m.npmrc(own)["registry"]); set != "" {
+		return set
+	}
+	return string(m.output(ctx, "npm", "config", "get", "registry"))
 }
 
 // npmPrefix is the folder above the one that node is in, unless set otherwise.
@@ -58,9 +62,13 @@ func (m Machine) npmrc(path string) map[string]string {
 	return keys
 }
 
+// pipDefault prints the index that pip uses without a setting, and where that
+// one keeps its files.
+const pipDefault = `from pip._internal.models.index import PyPI as p; print(p.simple_url); print("https://" + p.file_storage_domain)`
+
 // pip returns the hosts of the index and of the extra ones; without a setting
-// the index is PyPI, whose files come from a second host.
-func (m Machine) pip() []string {
+// pip itself is asked for its index, whose files come from a second host.
+func (m Machine) pip(ctx context.Context) []string {
 	if !m.has("pip") && !m.has("pip3") {
 		return nil
 	}
@@ -69,13 +77,10 @@ func (m Machine) pip() []string {
 	for _, u := range append(strings.Fields(extra), index) {
 		hosts = append(hosts, hostOf(u))
 	}
-	for _, h := range hosts {
-		if h == "pypi.org" {
-			index = ""
-		}
-	}
 	if index == "" {
-		hosts = append(hosts, "pypi.org", "files.pythonhosted.org")
+		for _, u := range strings.Fields(string(m.output(ctx, "python3", "-c", pipDefault))) {
+			hosts = append(hosts, hostOf(u))
+		}
 	}
 	return hosts
 }

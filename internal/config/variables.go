@@ -33,7 +33,7 @@ func Variables(ctx context.Context, m Machine) []string {
 			env = append(env, name+"="+value)
 		}
 	}
-	add("NPM_CONFIG_REGISTRY", bare(m.npmRegistry()))
+	add("NPM_CONFIG_REGISTRY", bare(m.npmRegistry(ctx)))
 	lines := strings.Split(string(m.output(ctx, "go", "env", "GOPROXY", "GOSUMDB")), "\n")
 	if len(lines) > 1 {
 		proxies := strings.FieldsFunc(lines[0], func(r rune) bool { return r == ',' || r == '|' })

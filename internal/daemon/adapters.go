@@ -12,19 +12,23 @@ import (
 	"cofferdam"
 	"cofferdam/agent"
 	"cofferdam/internal/api"
+	"cofferdam/internal/repo"
 	"cofferdam/internal/service"
-	"cofferdam/secret"
+	"cofferdam/internal/store"
 )
 
-// vaultOf is the vault as service asks for it.
-type vaultOf struct{ *secret.Vault }
-
-func (v vaultOf) Seal(ctx context.Context, scope cofferdam.Scope, name string, value []byte) error {
-	return v.Put(ctx, scope, name, secret.NewValue(value))
+// reposOf forgets a repository's mirror with the repository.
+type reposOf struct {
+	*store.Store
+	mirror *repo.Repos
 }
 
-func (v vaultOf) Forget(ctx context.Context, scope cofferdam.Scope, name string) error {
-	return v.Remove(ctx, scope, name)
+// RemoveRepo implements service.Repos.
+func (r reposOf) RemoveRepo(ctx context.Context, scope cofferdam.Scope, id cofferdam.RepoID) error {
+	if err := r.Store.RemoveRepo(ctx, scope, id); err != nil {
+		return err
+	}
+	return r.mirror.Remove(ctx, id)
 }
 
 // attachKey adds a provider's key to an outgoing request.

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -143,7 +142,7 @@ func (s *server) serve(ctx context.Context) error {
 	if auth.Token, err = api.NewToken(s.TokenFile); err != nil {
 		return err
 	}
-	server := api.New(s.service(), api.Options{Version: version(), Auth: auth, Log: s.log, Debug: s.Debug})
+	server := api.New(s.service(), api.Options{Version: config.Version, Auth: auth, Log: s.log, Debug: s.Debug})
 	listeners, err := s.listen()
 	if err != nil {
 		return err
@@ -172,19 +171,11 @@ func (s *server) serve(ctx context.Context) error {
 
 func (s *server) service() *service.Service {
 	return service.New(service.Options{
-		Scope: s.scope, Version: version(), Started: s.started,
-		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: s.store, Models: s.store,
-		Secrets: vaultOf{s.vault}, Sessions: s.store, Receipts: s.store, Trace: s.trace,
+		Scope: s.scope, Version: config.Version, Started: s.started,
+		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
+		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace,
 		CheckUpstream: s.checkUpstream, NeedsModel: needsModel, Presets: s.presets,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
 		PublicKey: s.signer.Public(),
 	})
-}
-
-// version is what the build says of itself.
-func version() string {
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
-		return b.Main.Version
-	}
-	return "(devel)"
 }

@@ -40,7 +40,7 @@ func healthy(t *testing.T) Options {
 	t.Cleanup(func() { l.Close() })
 	return Options{
 		Config:  config.Config{State: dir, Socket: filepath.Join(dir, "s"), Programs: dir, KeeperState: dir},
-		Presets: map[string][]string{"npm": {"registry.npmjs.org"}},
+		Presets: map[string][]string{"npm": {"packages.example.com"}},
 		Host: Host{
 			UID: func() int { return 0 },
 			Run: func(context.Context, string, ...string) ([]byte, error) { return []byte(fine), nil },

@@ -113,7 +113,7 @@ func (c *crasher) play(t *testing.T, point string) {
 	defer cancel()
 	os.Remove(filepath.Join(c.b.state, "crashed"))
 	c.serve(t, point)
-	defer c.b.server.end(syscall.SIGTERM)
+	defer func() { c.b.server.end(syscall.SIGTERM) }() // the last of them
 	if _, err := c.person.AddRepo(ctx, cofferdam.RepoRequest{Name: "shop", Upstream: filepath.Join(c.dir, "shop.git")}); err != nil && cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Fatal(err)
 	}

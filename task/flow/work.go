@@ -114,7 +114,7 @@ func (s *steps) verify(ctx context.Context, t cofferdam.Task) error {
 	if err != nil {
 		return err
 	}
-	res, err := s.session(ctx, t, forProof, session.Plan{Phase: gateway.Proof, Repo: repo, Commit: t.Head, Checks: t.Request.Checks})
+	res, err := s.session(ctx, t, forProof, session.Plan{Phase: gateway.Proof, Repo: repo, Commit: t.Head, Base: t.BaseAt, Checks: t.Request.Checks})
 	if err != nil {
 		return err
 	}
