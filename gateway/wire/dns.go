@@ -72,6 +72,9 @@ func (r *resolver) answer(conn net.PacketConn, from net.Addr, question []byte) {
 		r.wire.drops.note(dropMalformed, "dns question")
 		return
 	}
+	if r.wire.live.Err() != nil {
+		return // the session has ended; the socket is about to be closed
+	}
 	conn.WriteTo(reply, from) // a lost answer is asked for again
 }
 

