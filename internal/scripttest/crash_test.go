@@ -28,6 +28,7 @@ func TestCrash(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: server and keeper run as root in this version")
 	}
+	t.Parallel()
 	c := newCrasher(t)
 	var points []string
 	for _, who := range []string{"", "engine:"} {

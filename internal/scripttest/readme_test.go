@@ -39,6 +39,7 @@ func TestReadme(t *testing.T) {
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("needs npm: the README's agent is installed from it")
 	}
+	t.Parallel()
 	r := newReader(t)
 	for _, line := range blocks(t) {
 		r.do(line)

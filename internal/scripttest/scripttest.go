@@ -35,8 +35,8 @@ type bench struct {
 	labs   map[string]*lab
 }
 
-// Run runs every script of testdata/<dir>, one after the other: a box, an
-// engine and a server each fill a small machine.
+// Run runs every script of testdata/<dir>, as many at a time as go test allows:
+// each has a server of its own, and most of its time is spent on starting it.
 func Run(t *testing.T, dir string) {
 	bin, err := programs()
 	if err != nil {
@@ -45,7 +45,7 @@ func Run(t *testing.T, dir string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: server and keeper run as root in this version")
 	}
-	testscript.RunT(sequential{t}, testscript.Params{
+	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join(Root, "testdata", dir),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -126,17 +126,6 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 }
 
 func of(ts *testscript.TestScript) *bench { return ts.Value(stateKey{}).(*bench) }
-
-// sequential hides Parallel: scripts run one after the other.
-type sequential struct{ *testing.T }
-
-func (s sequential) Run(name string, f func(testscript.T)) {
-	s.T.Run(name, func(t *testing.T) { f(sequential{t}) })
-}
-
-func (sequential) Parallel() {}
-
-func (sequential) Verbose() bool { return testing.Verbose() }
 
 func usage(ts *testscript.TestScript, neg bool, ok bool, text string) {
 	if neg || !ok {
