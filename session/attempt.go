@@ -46,6 +46,7 @@ type attempt struct {
 	grant grant
 	env   environment.Found
 	box   sandbox.Box
+	turn  int // which of the session's boxes that is
 	wire  Wire
 }
 
@@ -98,11 +99,16 @@ const grace = 2 * time.Second
 // leave lets go of what this process holds. The box goes on.
 func (a *attempt) leave() {
 	defer a.end()
+	late := time.AfterFunc(grace, a.end)
+	defer late.Stop()
+	a.cut()
+}
+
+// cut ends the wire of the box, if there is one.
+func (a *attempt) cut() {
 	if a.wire == nil {
 		return
 	}
-	late := time.AfterFunc(grace, a.end)
-	defer late.Stop()
 	if err := a.wire.Close(); err != nil {
 		a.o.Log.WarnContext(a.live, "closing the wire of a session", slog.String("session", string(a.plan.ID)), slog.Any("error", err))
 	}
@@ -126,7 +132,11 @@ func (a *attempt) recordResult() error {
 func (a *attempt) finish(ctx context.Context) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
-	for _, id := range []cofferdam.BoxID{a.boxID(), a.setupBoxID()} {
+	boxes := []cofferdam.BoxID{a.setupBoxID()}
+	for turn := range max(1, len(a.plan.Checks)) {
+		boxes = append(boxes, a.boxID(turn))
+	}
+	for _, id := range boxes {
 		if err := a.destroy(ctx, id); err != nil {
 			return Result{}, err
 		}
@@ -169,9 +179,15 @@ func (a *attempt) destroy(ctx context.Context, id cofferdam.BoxID) error {
 	return err
 }
 
-// boxID names the session's box. It follows from the session's id, so that any
-// process finds the box, and a second one cannot be made.
-func (a *attempt) boxID() cofferdam.BoxID { return boxID(a.plan.ID, "work") }
+// boxID names one of the session's boxes: every check has its own, all else the
+// first. It follows from the session's id, so that any process finds the box,
+// and a second one cannot be made.
+func (a *attempt) boxID(turn int) cofferdam.BoxID {
+	if turn == 0 {
+		return boxID(a.plan.ID, "work")
+	}
+	return boxID(a.plan.ID, "check "+strconv.Itoa(turn+1))
+}
 
 func (a *attempt) setupBoxID() cofferdam.BoxID { return boxID(a.plan.ID, "setup") }
 

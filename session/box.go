@@ -129,9 +129,13 @@ func (a *attempt) setupCommand(ctx context.Context, box sandbox.Box, id, text st
 // enter makes the session's box, or finds the one that an earlier process made.
 func (a *attempt) enter(ctx context.Context) error {
 	begun := false
-	a.ledger.look(func(s *seen) { begun = s.boxed })
+	a.ledger.look(func(s *seen) {
+		a.turn = s.turn(len(a.plan.Checks))
+		begun = s.boxed == string(a.boxID(a.turn))
+	})
+	id := a.boxID(a.turn)
 	if begun {
-		box, err := a.o.Driver.Open(ctx, a.boxID())
+		box, err := a.o.Driver.Open(ctx, id)
 		if err == nil {
 			a.box = box
 			return a.ready(ctx)
@@ -139,15 +143,15 @@ func (a *attempt) enter(ctx context.Context) error {
 		// Nothing has run in it as long as it was never ready, so it may be made
 		// now. Afterwards a box that is gone has taken the work with it.
 		ready := false
-		a.ledger.look(func(s *seen) { ready = s.box.Tier != "" })
+		a.ledger.look(func(s *seen) { ready = s.ready == string(id) })
 		if !lost(err) || ready {
 			return boxError(err)
 		}
-	} else if err := a.ledger.step(ctx, stepBox, map[string]string{fieldBox: string(a.boxID())}); err != nil {
+	} else if err := a.ledger.step(ctx, stepBox, map[string]string{fieldBox: string(id)}); err != nil {
 		return err
 	}
 	s := a.spec()
-	s.ID, s.Env = a.boxID(), a.env.Path
+	s.ID, s.Env = id, a.env.Path
 	s.Hostname = fmt.Sprintf("t-%d", a.plan.Number)
 	box, err := a.o.Driver.Create(ctx, s)
 	if err != nil {
@@ -155,6 +159,16 @@ func (a *attempt) enter(ctx context.Context) error {
 	}
 	a.box = box
 	return a.ready(ctx)
+}
+
+// renew puts a fresh box with a workspace of its own in the place of the one
+// that the check before has used.
+func (a *attempt) renew(ctx context.Context) error {
+	a.cut()
+	if err := a.destroy(ctx, a.boxID(a.turn)); err != nil {
+		return err
+	}
+	return inOrder(ctx, a.enter, a.connect, a.checkout)
 }
 
 // ready puts on record what the box really is.
@@ -167,7 +181,7 @@ func (a *attempt) ready(ctx context.Context) error {
 		return fail(failedBox, errBoxLost.Error()+": "+st.Reason)
 	}
 	known := false
-	a.ledger.look(func(s *seen) { known = s.box.Tier != "" })
+	a.ledger.look(func(s *seen) { known = s.ready == string(st.ID) })
 	if known {
 		return nil
 	}

@@ -27,11 +27,12 @@ type ledger struct {
 // seen is what the log says.
 type seen struct {
 	opened  bool
-	setups  int // begun
-	boxed   bool
-	wires   int  // connected to the box
-	told    int  // events of the agent
-	heard   bool // its end
+	setups  int    // begun
+	boxed   string // id of the latest box that was to be made
+	ready   string // id of the latest box that ran
+	wires   int    // connected to that box
+	told    int    // events of the agent
+	heard   bool   // its end
 	names   []wire.Name
 	execs   map[cofferdam.ExecID]*execution
 	checks  map[int]CheckRun
@@ -48,6 +49,7 @@ type seen struct {
 type execution struct {
 	offsets sandbox.Offsets // of output on record
 	result  *sandbox.Result
+	wires   int // of the box, when it began
 }
 
 // Steps of a session, in the field "step" of session.state events.
@@ -159,6 +161,18 @@ func (l *ledger) exec(id cofferdam.ExecID) (x execution, started bool) {
 	return x, started
 }
 
+// turn says which of a session's boxes comes next: of its checks, each has one
+// of its own. After the last check it is still that one's.
+func (s *seen) turn(checks int) int {
+	n := 0
+	for ; n < checks-1; n++ {
+		if _, done := s.checks[n]; !done {
+			break
+		}
+	}
+	return n
+}
+
 // note learns from one event.
 func (s *seen) note(e cofferdam.Event) {
 	switch e.Verdict {
@@ -186,7 +200,7 @@ func (s *seen) note(e cofferdam.Event) {
 	case cofferdam.EventModelCall:
 		s.noteModel(e)
 	case cofferdam.EventExecStart:
-		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{}
+		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{wires: s.wires}
 	case cofferdam.EventExecOutput:
 		if x := s.execs[cofferdam.ExecID(f[fieldExec])]; x != nil {
 			end := number(f[fieldOffset]) + number(f[fieldLength])
@@ -209,9 +223,10 @@ func (s *seen) noteStep(f map[string]string) {
 	case stepSetup:
 		s.setups++
 	case stepBox:
-		s.boxed = true
-		s.names = nil // those of the setup's wire were another wire's
+		s.boxed = f[fieldBox]
+		s.wires, s.names = 0, nil // those before were other boxes'
 	case stepReady:
+		s.ready = f[fieldBox]
 		s.box = Box{
 			Tier: f[fieldTier], Kernel: f[fieldKernel], Image: f[fieldImage],
 			Environment: cofferdam.Digest(f[fieldEnv]), Policy: cofferdam.Digest(f[fieldPolicy]),

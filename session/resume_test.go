@@ -162,7 +162,7 @@ func TestEndOfTheProcessAtEveryCall(t *testing.T) {
 	for name, make := range map[string]func() session.Plan{
 		"work": func() session.Plan { return b.plan("echo working; echo $$ >> runs.txt; echo 'done' ") },
 		"proof": func() session.Plan {
-			return b.proof(b.base, "echo $$ >> runs.txt; cat runs.txt", "wc -l < runs.txt")
+			return b.proof(b.base, "echo $$ >> runs.txt; wc -l < runs.txt", "echo $$ >> runs.txt; wc -l < runs.txt")
 		},
 		"setup": b.claude,
 	} {
@@ -219,7 +219,7 @@ func (b *bench) sameEnd(name string, p session.Plan, r session.Result) {
 	}
 	switch {
 	case p.Checks != nil:
-		if len(r.Checks) != 2 || strings.TrimSpace(r.Checks[1].Tail) != "1" {
+		if len(r.Checks) != 2 || strings.TrimSpace(r.Checks[0].Tail) != "1" || strings.TrimSpace(r.Checks[1].Tail) != "1" {
 			b.t.Errorf("%s: %+v", name, r.Checks)
 		}
 	case p.Request.Agent == "claude":
@@ -281,6 +281,101 @@ func TestLostBoxIsSaid(t *testing.T) {
 	if r := b.run(p); r.Failure != "box" {
 		t.Errorf("lost while nobody looked: %+v", r)
 	}
+}
+
+// TestNothingIsBlamedOnTheWorkWhenTheServerWasAway holds that what failed in a
+// box while no server served its wire is done again: the platform's own commands
+// in the same box, a check in another session.
+func TestNothingIsBlamedOnTheWorkWhenTheServerWasAway(t *testing.T) {
+	b := newBench(t, nil)
+	for _, command := range []string{"checkout", "capture"} {
+		p := b.plan("echo x > x")
+		p.Branch = cofferdam.Ref("refs/heads/cofferdam/" + command)
+		b.away(p, command)
+		r := b.run(p)
+		if r.Failure != "" || r.Head == "" || b.git("-C", b.repo.Upstream, "rev-list", "--count", string(b.base)+".."+string(r.Head)) != "1" {
+			t.Errorf("%s: %+v", command, r)
+		}
+		if again := b.run(p); again.Head != r.Head {
+			t.Errorf("%s, asked again: %+v", command, again)
+		}
+	}
+	p := b.proof(b.base, "echo begun; test -e "+filepath.Join(b.dir, "network"))
+	b.away(p, "check-1")
+	if r := b.run(p); r.Failure != "box" || len(r.Checks) != 0 {
+		t.Errorf("check: %+v", r)
+	}
+	b.noBoxes()
+}
+
+// away runs a session whose process ends while command runs, which then fails.
+func (b *bench) away(p session.Plan, command string) {
+	b.t.Helper()
+	gone := b.repo.Upstream + ".gone"
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	change := b.change
+	b.change = func(o *session.Options) {
+		o.Driver = leaving{o.Driver, cofferdam.ExecID(command), func() {
+			if command != "check-1" {
+				b.rename(b.repo.Upstream, gone)
+			}
+			cancel(errCut)
+		}}
+	}
+	b.restart()
+	if _, err := b.runner.Run(ctx, p); !errors.Is(err, errCut) {
+		b.t.Fatalf("%s: the process did not end: %v", command, err)
+	}
+	b.change = change
+	b.restart()
+	boxes, err := b.driver.List(context.Background())
+	if err != nil || len(boxes) != 1 {
+		b.t.Fatal(boxes, err)
+	}
+	box, err := b.driver.Open(context.Background(), boxes[0].ID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	nothing := func(sandbox.Stream, int64, []byte) error { return nil }
+	if r, err := box.Attach(context.Background(), cofferdam.ExecID(command), sandbox.Offsets{}, nothing); err != nil || r.Exit == 0 {
+		b.t.Fatalf("%s: it did not fail: %+v %v", command, r, err)
+	}
+	if command != "check-1" {
+		b.rename(gone, b.repo.Upstream)
+	}
+}
+
+func (b *bench) rename(from, to string) {
+	b.t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// leaving is a driver under which the process ends just before it follows a command.
+type leaving struct {
+	sandbox.Driver
+	at    cofferdam.ExecID
+	leave func()
+}
+
+func (l leaving) Create(ctx context.Context, s sandbox.Spec) (sandbox.Box, error) {
+	box, err := l.Driver.Create(ctx, s)
+	return leavingBox{box, l}, err
+}
+
+type leavingBox struct {
+	sandbox.Box
+	l leaving
+}
+
+func (b leavingBox) Start(ctx context.Context, c sandbox.Command) error {
+	if c.ID == b.l.at {
+		b.l.leave()
+		return errors.Join(b.Box.Start(context.WithoutCancel(ctx), c), errCut)
+	}
+	return b.Box.Start(ctx, c)
 }
 
 func TestWhatCannotBeRecordedStopsTheSessionNotTheBox(t *testing.T) {

@@ -332,6 +332,21 @@ func TestChecksRunAllAndReportEach(t *testing.T) {
 	}
 }
 
+// TestNoCheckSpeaksForTheNext holds that what a check leaves behind, in the
+// workspace or running, is gone before the next one begins.
+func TestNoCheckSpeaksForTheNext(t *testing.T) {
+	b := newBench(t, nil)
+	p := b.proof(b.base, "echo 3 >> calc.txt; echo left > left", "test -e left", "git status --porcelain; git diff HEAD")
+	r := b.run(p)
+	if len(r.Checks) != 3 || r.Checks[0].Exit != 0 || r.Checks[1].Exit != 1 || r.Checks[2].Exit != 0 || r.Checks[2].Tail != "" {
+		t.Errorf("checks %+v", r.Checks)
+	}
+	if len(b.wires) != 3 {
+		t.Errorf("%d wires, want one for each check", len(b.wires))
+	}
+	b.noBoxes()
+}
+
 func TestSecretsNeverGoOnRecordEvenSplit(t *testing.T) {
 	b := newBench(t, nil)
 	half := len(secretValue) / 2

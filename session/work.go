@@ -28,7 +28,7 @@ const gitTimeout = 15 * time.Minute
 const checkoutScript = `set -eu
 git init -q .
 echo '/lost+found/' >> .git/info/exclude
-git remote add origin "$URL"
+git config remote.origin.url "$URL"
 git config remote.origin.fetch "+$BASE_REF:refs/remotes/origin/$BASE_NAME"
 git config user.name "$AUTHOR"
 git config user.email agent@cofferdam.internal
@@ -74,14 +74,18 @@ func (a *attempt) checkout(ctx context.Context) error {
 			start = head
 		}
 	}
-	ran, err := a.execute(ctx, a.box, sandbox.Command{
-		ID: execCheckout, Shell: checkoutScript, Timeout: gitTimeout,
+	id := execCheckout
+	if a.turn > 0 {
+		id += cofferdam.ExecID("-" + strconv.Itoa(a.turn+1))
+	}
+	ran, err := a.insist(ctx, sandbox.Command{
+		ID: id, Shell: checkoutScript, Timeout: gitTimeout,
 		Env: append(append(a.variables(), a.gitVariables()...), "START="+string(start)),
-	}, nil)
+	})
 	if err != nil {
 		return err
 	}
-	if ran.Exit != 0 || ran.TimedOut {
+	if ran.failed() {
 		return fail("repository", "the workspace could not be made: "+lastLine(ran.tail.String()))
 	}
 	return nil
@@ -185,13 +189,20 @@ func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
 	})
 }
 
-// runChecks runs every check, whatever came of the ones before.
+// runChecks runs every check, whatever came of the ones before, each in a fresh
+// box: a check runs what the agent wrote, and what that leaves behind may not
+// speak for the next one.
 func (a *attempt) runChecks(ctx context.Context) error {
 	for i, c := range a.plan.Checks {
 		done := false
 		a.ledger.look(func(s *seen) { _, done = s.checks[i] })
 		if done {
 			continue
+		}
+		if a.turn != i {
+			if err := a.renew(ctx); err != nil {
+				return err
+			}
 		}
 		id := cofferdam.ExecID("check-" + strconv.Itoa(i+1))
 		ran, err := a.execute(ctx, a.box, sandbox.Command{
@@ -202,6 +213,9 @@ func (a *attempt) runChecks(ctx context.Context) error {
 		}
 		if err := a.endTree(ctx, id); err != nil {
 			return err
+		}
+		if ran.failed() && ran.disturbed {
+			return fail(failedBox, fmt.Sprintf("check %d failed while no server served the box's network, which proves nothing", i+1))
 		}
 		run := CheckRun{
 			Command: c.Command, Exit: ran.Exit, TimedOut: ran.TimedOut, Stdout: ran.stdout, Stderr: ran.stderr,
@@ -224,17 +238,17 @@ func (a *attempt) capture(ctx context.Context) error {
 	if a.plan.Phase != gateway.Work {
 		return nil
 	}
-	ran, err := a.execute(ctx, a.box, sandbox.Command{
+	ran, err := a.insist(ctx, sandbox.Command{
 		ID: execCapture, Shell: captureScript, Timeout: gitTimeout,
 		Env: append(append(a.variables(), a.gitVariables()...), "MESSAGE="+a.message()),
-	}, nil)
+	})
 	if err != nil {
 		return err
 	}
 	if a.result.Head, err = a.head(ctx); err != nil {
 		return err
 	}
-	if (ran.Exit != 0 || ran.TimedOut) && a.result.Failure == "" {
+	if ran.failed() && a.result.Failure == "" {
 		return fail("agent", "what the agent left could not be pushed to its branch: "+lastLine(ran.tail.String()))
 	}
 	return nil
