@@ -21,6 +21,38 @@ type ran struct {
 	sandbox.Result
 	stdout, stderr cofferdam.Digest
 	tail           tail
+	// disturbed says that for a while nobody served the box's wire. What then
+	// failed may have failed because of that, and says nothing about the work.
+	disturbed bool
+}
+
+// failed says whether the command did not end well.
+func (r *ran) failed() bool { return r.Exit != 0 || r.TimedOut }
+
+// maxAgain bounds how often a command of the platform's own is run again
+// because nobody served the box's wire meanwhile; each time a server has ended.
+const maxAgain = 8
+
+// insist runs a command of the platform's own that can be repeated. It is run
+// again, under another id, if it failed while nobody served the box's wire.
+func (a *attempt) insist(ctx context.Context, c sandbox.Command) (*ran, error) {
+	id := c.ID
+	for n := 1; ; n++ {
+		done, err := a.execute(ctx, a.box, c, nil)
+		if err != nil || !done.failed() || !done.disturbed || n == maxAgain {
+			return done, err
+		}
+		c.ID = cofferdam.ExecID(fmt.Sprintf("%s-again-%d", id, n))
+	}
+}
+
+// disturbed says whether a command saw more than one wire of its box.
+func (a *attempt) disturbed(id cofferdam.ExecID) (yes bool) {
+	a.ledger.look(func(s *seen) {
+		x := s.execs[id]
+		yes = x != nil && x.wires < s.wires
+	})
+	return yes
 }
 
 // execute runs a command and returns when it has ended with all its output on
@@ -34,7 +66,9 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 		return nil, err
 	}
 	if x.result != nil {
-		return out.ran(*x.result), nil
+		done := out.ran(*x.result)
+		done.disturbed = a.disturbed(c.ID)
+		return done, nil
 	}
 	if !started {
 		err := a.ledger.put(ctx, cofferdam.EventExecStart, string(c.ID), map[string]string{
@@ -55,6 +89,7 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 		return nil, fail(failedBox, errBoxLost.Error()+": "+res.Reason)
 	}
 	done := out.ran(res)
+	done.disturbed = a.disturbed(c.ID)
 	return done, a.ledger.put(ctx, cofferdam.EventExecEnd, string(c.ID), map[string]string{
 		fieldExec: string(c.ID), fieldData: encode(res), fieldText: endText(res),
 		streamName(sandbox.Stdout): string(done.stdout), streamName(sandbox.Stderr): string(done.stderr),
