@@ -162,13 +162,24 @@ func TestHostileLinesAreSkippedAndCounted(t *testing.T) {
 }
 
 func TestEventsAreBounded(t *testing.T) {
-	events, end := read(t, "command", strings.Repeat("a line\n", MaxEvents+3), 1<<16)
+	says := func(text string) string {
+		return `{"type":"assistant","message":{"content":[{"type":"text","text":"` + text + `"}]}}` + "\n"
+	}
+	events, end := read(t, "claude", strings.Repeat(says("a line"), MaxEvents+3), 1<<16)
 	if len(events) != MaxEvents || end.Dropped != 3 {
 		t.Fatalf("%d events, %d dropped", len(events), end.Dropped)
 	}
-	events, _ = read(t, "command", strings.Repeat("ä", MaxText)+"\xff end", 1<<16)
+	events, _ = read(t, "claude", says(strings.Repeat("ä", MaxText)+"\xff end"), 1<<16)
 	if text := events[0].Text; len(text) > MaxText || !strings.HasSuffix(text, "\uFFFD end") {
 		t.Fatalf("%d bytes, ends %q", len(text), text[len(text)-10:])
+	}
+}
+
+// What a plain program prints is on record as its output, and only there.
+func TestPlainLinesAreNoEvents(t *testing.T) {
+	events, end := read(t, "command", "one\n"+strings.Repeat("ä", MaxText)+"\xff end", 100)
+	if len(events) != 0 || end.Dropped != 0 || len(end.Message) > MaxText || !strings.HasSuffix(end.Message, "\uFFFD end") {
+		t.Fatalf("%d events, %d dropped, ends with %d bytes", len(events), end.Dropped, len(end.Message))
 	}
 }
 

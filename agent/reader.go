@@ -142,10 +142,11 @@ func (r *Reader) endLine() error {
 	return r.parse(r, line)
 }
 
-// plainLine reads one line of a program that knows nothing of us.
+// plainLine reads one line of a program that knows nothing of us. It is no
+// event: the line is on record as exec.output already.
 func (r *Reader) plainLine(line []byte) error {
 	r.last = bound(string(line))
-	return r.send(Event{Kind: Message, Text: r.last})
+	return nil
 }
 
 func (r *Reader) send(e Event) error {

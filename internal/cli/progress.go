@@ -180,6 +180,9 @@ func (p *progress) happened(e cofferdam.Event) {
 		}
 	case e.Kind == cofferdam.EventAgentMessage, e.Kind == cofferdam.EventAgentTool, e.Kind == cofferdam.EventExecStart:
 		p.note = strings.TrimPrefix(e.Resource+": "+e.Fields["text"], ": ")
+	case e.Kind == cofferdam.EventExecOutput && p.task.Request.Agent == "command": // others say in events what they do
+		text := strings.TrimSpace(e.Fields["text"])
+		p.note = text[strings.LastIndexByte(text, '\n')+1:]
 	}
 	if p.live {
 		p.rewrite()
