@@ -33,8 +33,8 @@ type taskFlags struct {
 func (t *taskFlags) add(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&t.textFile, "file", "f", "", "read the text from this file; - is stdin")
-	f.StringArrayVar(&t.check, "check", nil, "command that fails now and must pass afterwards (may repeat)")
-	f.StringArrayVar(&t.keep, "keep", nil, "command that passes now and must still pass afterwards (may repeat)")
+	f.StringArrayVar(&t.check, "check", nil, "command that fails now and must pass afterwards (may repeat; each runs in a fresh box)")
+	f.StringArrayVar(&t.keep, "keep", nil, "command that passes now and must still pass afterwards (may repeat; each runs in a fresh box)")
 	f.StringArrayVar(&t.request.Done, "done", nil, "line of a definition of done, for the agent and reviewers (may repeat)")
 	f.StringVar(&t.request.Repo, "repo", "", "repository (default: the only one)")
 	f.StringVar(&t.request.Base, "base", "", "branch to start from (default: the repository's base branch)")
