@@ -14,14 +14,6 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// Finding is one host check.
-type Finding struct {
-	Name   string `json:"name"`
-	Level  string `json:"level"` // ok, warn, fail
-	Detail string `json:"detail"`
-	Fix    string `json:"fix,omitempty"`
-}
-
 // Receipt is the signed proof of one commit. Note is its signed text.
 type Receipt struct {
 	ID      cofferdam.ReceiptID   `json:"id"`
@@ -53,11 +45,6 @@ func at(noun, name string) string { return "/v1/" + noun + "/" + url.PathEscape(
 // Status returns what runs and what waits for a person.
 func (c *Client) Status(ctx context.Context) (cofferdam.Status, error) {
 	return get[cofferdam.Status](ctx, c, "/v1/status")
-}
-
-// Doctor returns the host checks as the server sees them.
-func (c *Client) Doctor(ctx context.Context) ([]Finding, error) {
-	return items[Finding](ctx, c, "/v1/doctor")
 }
 
 // CreateTask gives a task. Without a Key of its own the request gets a random

@@ -131,10 +131,8 @@ type BoxState string
 
 // The states of a box that a Driver reports.
 const (
-	Creating BoxState = "creating"
-	Ready    BoxState = "ready"
-	Stopped  BoxState = "stopped"
-	Broken   BoxState = "failed"
+	Ready   BoxState = "ready"
+	Stopped BoxState = "stopped"
 )
 
 // Status is what a box really is: what goes into trace and proof.

@@ -21,7 +21,6 @@ const (
 	MaxAllow   = 256
 	MaxHost    = 300 // bytes of one allow item: a DNS name is at most 253
 	MaxKey     = 255
-	MaxName    = 63
 	MaxPath    = 4096
 	MaxTimeout = 24 * 60 * 60.0 // seconds
 	MaxAttempt = 100

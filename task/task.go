@@ -86,8 +86,4 @@ type Store interface {
 	AskLanding(ctx context.Context, l Landing) error
 	// LandingOf returns the wish for exactly this commit of the task.
 	LandingOf(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) (Landing, error)
-	// FinishLanding says that the base branch holds the commit now.
-	FinishLanding(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit, at time.Time) error
-	// DropLanding takes back a wish that could not be met.
-	DropLanding(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) error
 }

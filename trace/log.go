@@ -63,9 +63,6 @@ type gap struct {
 	reason string
 }
 
-// ID returns the session whose log l is; empty for the host's.
-func (l *Log) ID() cofferdam.SessionID { return l.id }
-
 // Record puts e on record as cofferdam.Recorder says. It does not stop for ctx:
 // what happened is recorded also when the request that made it was cut.
 func (l *Log) Record(ctx context.Context, e cofferdam.Event) (cofferdam.Event, error) {

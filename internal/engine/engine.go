@@ -178,13 +178,6 @@ func (e *Engine) set(c *child) {
 	e.moved = make(chan struct{})
 }
 
-// Err says why there will be no engine any more; nil while there is hope.
-func (e *Engine) Err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
-}
-
 // PID is the process id of the present child, 0 while there is none.
 func (e *Engine) PID() int {
 	e.mu.Lock()

@@ -151,21 +151,6 @@ func (s *Store) OpenTasks(ctx context.Context) ([]cofferdam.Task, error) {
 	return v, broken("store.OpenTasks", s.path, err)
 }
 
-// CountTasks says how many tasks of a project stand in each state.
-func (s *Store) CountTasks(ctx context.Context, scope cofferdam.Scope) (map[cofferdam.TaskState]int, error) {
-	type row struct {
-		state cofferdam.TaskState
-		n     int
-	}
-	rows, err := all(ctx, s.read, func(r *sql.Rows) (v row, err error) { return v, r.Scan(&v.state, &v.n) },
-		`SELECT state, COUNT(*) FROM task WHERE organization = ? AND project = ? GROUP BY state`, scope.Organization, scope.Project)
-	counts := map[cofferdam.TaskState]int{}
-	for _, r := range rows {
-		counts[r.state] = r.n
-	}
-	return counts, broken("store.CountTasks", s.path, err)
-}
-
 // ChangeTask lets change alter a task inside one transaction.
 func (s *Store) ChangeTask(ctx context.Context, id cofferdam.TaskID, change func(*cofferdam.Task) error) (cofferdam.Task, error) {
 	const op = "store.ChangeTask"

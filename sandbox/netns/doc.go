@@ -13,9 +13,8 @@ import "net/netip"
 // The network inside every box. Addresses and MACs are fixed, so that a box
 // that is restored elsewhere and a new namespace agree.
 const (
-	Device     = "eth0"
-	BoxMAC     = "02:00:00:00:00:02"
-	GatewayMAC = "02:00:00:00:00:01"
+	Device = "eth0"
+	BoxMAC = "02:00:00:00:00:02"
 	// MTU is as large as an IPv4 packet may be, less the header that netstack
 	// may add: throughput from gVisor is ten times that of MTU 1500.
 	MTU = 65520
