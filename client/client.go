@@ -18,6 +18,8 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -62,6 +64,8 @@ func New(o Options) (*Client, error) {
 	case isUnix && path != "":
 		c.base = "http://cofferdam"
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+	case strings.HasPrefix(o.Server, "http://") && !loopback(o.Server):
+		return nil, &cofferdam.Error{Op: "client.New", Kind: cofferdam.Invalid, Subject: "server " + o.Server, Reason: "plain http to another machine would show the token on the way", Hint: "use unix:PATH, http://127.0.0.1:PORT, or https"}
 	case strings.HasPrefix(o.Server, "http://"), strings.HasPrefix(o.Server, "https://"):
 		c.base = strings.TrimSuffix(o.Server, "/")
 		t.DialContext = dialer.DialContext
@@ -69,6 +73,16 @@ func New(o Options) (*Client, error) {
 		return nil, &cofferdam.Error{Op: "client.New", Kind: cofferdam.Invalid, Subject: "server " + o.Server, Reason: "is neither unix:PATH nor a URL", Hint: "use unix:PATH or http://127.0.0.1:PORT"}
 	}
 	return c, nil
+}
+
+// loopback says whether what is sent to a URL stays on this machine.
+func loopback(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return err == nil && addr.IsLoopback() || u.Hostname() == "localhost"
 }
 
 // noRedirect: a token follows nobody elsewhere.
@@ -221,15 +235,15 @@ func (p problem) err() error {
 	return e
 }
 
+// kindOfStatus is for answers that are no problem documents. A 404 among them is
+// no word about a task: whoever answers is not a server of this kind.
 func kindOfStatus(status int) cofferdam.Kind {
 	switch status {
 	case http.StatusUnauthorized:
 		return cofferdam.Unauthenticated
 	case http.StatusForbidden:
 		return cofferdam.Forbidden
-	case http.StatusNotFound:
-		return cofferdam.NotFound
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusNotFound, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return cofferdam.Unavailable
 	}
 	return cofferdam.Internal

@@ -144,6 +144,23 @@ func TestForeignServers(t *testing.T) {
 		if err == nil || cofferdam.HintOf(err) == "" || !strings.Contains(err.Error(), "server at http://") {
 			t.Errorf("%s: %v", name, err)
 		}
+		if k := cofferdam.KindOf(err); k == cofferdam.NotFound || k == cofferdam.Forbidden {
+			t.Errorf("%s: a stranger's word about a task is believed: %s", name, k)
+		}
+	}
+}
+
+// A token never leaves the machine in the clear.
+func TestPlainHTTPStaysHere(t *testing.T) {
+	for server, ok := range map[string]bool{
+		"http://127.0.0.1:7420": true, "http://[::1]:7420": true, "http://localhost:7420": true, "https://cofferdam.example:7420": true,
+		"http://192.0.2.1:7420": false, "http://cofferdam.example": false, "http://127.0.0.1.example:1": false, "http://0.0.0.0:7420": false,
+		"http://127.0.0.1@cofferdam.example": false, "http://localhost.example:1": false, "http://[": false,
+	} {
+		_, err := New(Options{Server: server, Token: "x"})
+		if (err == nil) != ok || !ok && (cofferdam.KindOf(err) != cofferdam.Invalid || cofferdam.HintOf(err) == "") {
+			t.Errorf("%s: %v", server, err)
+		}
 	}
 }
 
