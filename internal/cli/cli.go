@@ -258,6 +258,41 @@ func newHelp() *cobra.Command {
 	}
 }
 
+// atServer is a command that begins by reaching the server.
+func (a *app) atServer(do func(c *cobra.Command, cl *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		cl, err := a.dial()
+		if err != nil {
+			return err
+		}
+		return do(c, cl, args)
+	}
+}
+
+// viewed is a command that finds one thing by its name and shows it.
+func viewed[T any](a *app, find func(*client.Client, context.Context, string) (T, error), lines func(T) []label) func(*cobra.Command, []string) error {
+	return a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
+		v, err := find(cl, c.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.object(v)
+		}
+		return a.labels(lines(v))
+	})
+}
+
+// removing is a command that forgets a thing and says so.
+func (a *app) removing(noun string, remove func(*client.Client, context.Context, string) error) func(*cobra.Command, []string) error {
+	return a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
+		if err := remove(cl, c.Context(), args[0]); err != nil {
+			return err
+		}
+		return a.removed(noun, args[0])
+	})
+}
+
 // dial makes the client that the flags, environment and file name.
 func (a *app) dial() (*client.Client, error) {
 	c, err := a.clientConfig()

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/client"
 )
 
 func newMerge(a *app) *cobra.Command {
@@ -19,17 +20,13 @@ func newMergeList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List tasks in review or merged", Args: none,
 		Long: "List tasks in review or merged." + calling(), Example: "  cofferdam merge list",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, _ []string) error {
 			all, err := cl.Merges(c.Context())
 			if err != nil {
 				return err
 			}
 			return a.tasks(all)
-		},
+		}),
 	}
 }
 
@@ -37,11 +34,7 @@ func newMergeView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view TASK", Short: "Show what a task wants merged, with its proof", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "Show what a task wants merged: commits, files, the platform's own checks, what was refused, who approved." + calling(), Example: "  cofferdam merge view t-1",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			change, err := cl.Merge(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -54,7 +47,7 @@ func newMergeView(a *app) *cobra.Command {
 			}
 			a.say("next: %s", nextStep(change))
 			return nil
-		},
+		}),
 	}
 }
 
@@ -128,11 +121,7 @@ func (a *app) showProof(p *cofferdam.CheckReport) {
 		if !r.Held {
 			held = "NOT held"
 		}
-		name := "keep"
-		if r.MustFailFirst {
-			name = "check"
-		}
-		fmt.Fprintf(a.Out, "  %s: %s: exit %d on the base, %d on the commit: %s\n", held, name, r.BaseExit, r.Exit, clean(cut(r.Command, 100)))
+		fmt.Fprintf(a.Out, "  %s: %s: exit %d on the base, %d on the commit: %s\n", held, flagOf(r.Check), r.BaseExit, r.Exit, clean(cut(r.Command, 100)))
 	}
 }
 
@@ -261,17 +250,13 @@ func newMergeReject(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "reject TASK", Short: "Say that the change is not wanted", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "End a task in review without landing it." + calling(), Example: "  cofferdam merge reject t-1 --reason \"the old name must stay\"",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			t, err := cl.RejectMerge(c.Context(), args[0], reason)
 			if err != nil {
 				return err
 			}
 			return a.changed(t, "rejected "+t.Short())
-		},
+		}),
 	}
 	c.Flags().StringVar(&reason, "reason", "", "one sentence")
 	return c
@@ -281,16 +266,12 @@ func newMergeLand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "land TASK", Short: "Put the approved commit onto the base branch", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "Put the approved commit onto the base branch and wait for it. Landing twice lands once." + calling(9), Example: "  cofferdam merge land t-1",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			t, err := cl.LandMerge(c.Context(), args[0], "")
 			if err != nil {
 				return err
 			}
 			return a.changed(t, fmt.Sprintf("landed %s on %s", short(string(t.Landed)), t.Base))
-		},
+		}),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/client"
 )
 
 func newModel(a *app) *cobra.Command {
@@ -58,11 +59,7 @@ func rehearses(m cofferdam.Model) string {
 func newModelList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List model providers", Args: none, Long: "List model providers." + calling(), Example: "  cofferdam model list",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, _ []string) error {
 			all, err := cl.Models(c.Context())
 			if err != nil {
 				return err
@@ -71,27 +68,16 @@ func newModelList(a *app) *cobra.Command {
 				func(m cofferdam.Model) []string {
 					return []string{m.Name, m.Provider, strconv.FormatBool(m.Rehearsal), m.URL, age(m.Created)}
 				})
-		},
+		}),
 	}
 }
 
 func newModelView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view MODEL", Short: "Show a model provider", Args: exactly("MODEL"), Long: "Show a model provider. Its key is never shown." + calling(), Example: "  cofferdam model view anthropic",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			m, err := cl.Model(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.object(m)
-			}
-			return a.labels([]label{{"model", m.Name + rehearses(m)}, {"id", string(m.ID)}, {"provider", m.Provider}, {"url", m.URL}, {"key", "sealed"}, {"created", stamp(m.Created)}})
-		},
+		RunE: viewed(a, (*client.Client).Model, func(m cofferdam.Model) []label {
+			return []label{{"model", m.Name + rehearses(m)}, {"id", string(m.ID)}, {"provider", m.Provider}, {"url", m.URL}, {"key", "sealed"}, {"created", stamp(m.Created)}}
+		}),
 	}
 }
 
@@ -99,15 +85,6 @@ func newModelRemove(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove MODEL", Aliases: []string{"rm"}, Short: "Forget a model provider and its key", Args: exactly("MODEL"),
 		Long: "Forget a model provider and its key." + calling(), Example: "  cofferdam model remove anthropic",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			if err := cl.RemoveModel(c.Context(), args[0]); err != nil {
-				return err
-			}
-			return a.removed("model", args[0])
-		},
+		RunE: a.removing("model", (*client.Client).RemoveModel),
 	}
 }

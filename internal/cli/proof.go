@@ -30,11 +30,7 @@ func newProofView(a *app) *cobra.Command {
 		},
 		Long:    "Show the signed receipt for a task's commit; with --key, the public key that checks receipts and exports." + calling(),
 		Example: "  cofferdam proof view t-1\n  cofferdam proof view --key > cofferdam.pub",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			if key {
 				return a.showKey(c.Context(), cl)
 			}
@@ -50,7 +46,7 @@ func newProofView(a *app) *cobra.Command {
 			}
 			a.showProof(&r.Report)
 			return nil
-		},
+		}),
 	}
 	c.Flags().BoolVar(&key, "key", false, "print the server's public key")
 	return c
@@ -73,13 +69,9 @@ func newProofExport(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "export TASK", Short: "Write the signed receipt into a file", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "Write the signed receipt for a task's commit, a signed note." + calling(), Example: "  cofferdam proof export t-1 -o t-1.note",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			return a.write(c, file, func(ctx context.Context, w io.Writer) error { return cl.ExportProof(ctx, args[0], w) })
-		},
+		}),
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "write into this file (default: stdout)")
 	return c

@@ -102,11 +102,7 @@ func (a *app) readSecret(path, noun string) (cofferdam.Sensitive, error) {
 func newRepoList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List repositories", Args: none, Long: "List repositories." + calling(), Example: "  cofferdam repo list",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, _ []string) error {
 			all, err := cl.Repos(c.Context())
 			if err != nil {
 				return err
@@ -115,7 +111,7 @@ func newRepoList(a *app) *cobra.Command {
 				func(r cofferdam.Repo) []string {
 					return []string{r.Name, strings.TrimPrefix(string(r.Base), "refs/heads/"), r.Upstream, age(r.Created)}
 				})
-		},
+		}),
 	}
 }
 
@@ -123,20 +119,9 @@ func newRepoView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view REPO", Short: "Show a repository", Args: exactly("REPO"), ValidArgsFunction: a.completeRepos,
 		Long: "Show a repository, by name or id." + calling(), Example: "  cofferdam repo view shop",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			r, err := cl.Repo(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.object(r)
-			}
-			return a.labels([]label{{"repository", r.Name}, {"id", string(r.ID)}, {"upstream", r.Upstream}, {"base", string(r.Base)}, {"user", r.User}, {"created", stamp(r.Created)}})
-		},
+		RunE: viewed(a, (*client.Client).Repo, func(r cofferdam.Repo) []label {
+			return []label{{"repository", r.Name}, {"id", string(r.ID)}, {"upstream", r.Upstream}, {"base", string(r.Base)}, {"user", r.User}, {"created", stamp(r.Created)}}
+		}),
 	}
 }
 
@@ -144,16 +129,7 @@ func newRepoRemove(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove REPO", Aliases: []string{"rm"}, Short: "Forget a repository", Args: exactly("REPO"), ValidArgsFunction: a.completeRepos,
 		Long: "Forget a repository and its credential. Its upstream is not touched." + calling(), Example: "  cofferdam repo remove shop",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			if err := cl.RemoveRepo(c.Context(), args[0]); err != nil {
-				return err
-			}
-			return a.removed("repository", args[0])
-		},
+		RunE: a.removing("repository", (*client.Client).RemoveRepo),
 	}
 }
 
@@ -168,7 +144,7 @@ func (a *app) removed(noun, name string) error {
 
 // completeTasks offers the names of tasks, if the server answers.
 func (a *app) completeTasks(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(c, args, func(cl *client.Client) (names []string, err error) {
+	return a.complete(args, func(cl *client.Client) (names []string, err error) {
 		all, err := cl.Tasks(c.Context(), client.TaskFilter{Limit: 20})
 		for _, t := range all {
 			names = append(names, t.Short()+"\t"+clean(cut(t.Request.Text, 40)))
@@ -178,7 +154,7 @@ func (a *app) completeTasks(c *cobra.Command, args []string, _ string) ([]string
 }
 
 func (a *app) completeRepos(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(c, args, func(cl *client.Client) (names []string, err error) {
+	return a.complete(args, func(cl *client.Client) (names []string, err error) {
 		all, err := cl.Repos(c.Context())
 		for _, r := range all {
 			names = append(names, r.Name)
@@ -187,7 +163,7 @@ func (a *app) completeRepos(c *cobra.Command, args []string, _ string) ([]string
 	})
 }
 
-func (a *app) complete(c *cobra.Command, args []string, names func(*client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (a *app) complete(args []string, names func(*client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/client"
 )
 
 func newSession(a *app) *cobra.Command {
@@ -49,25 +50,14 @@ func newSessionView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view SESSION", Short: "Show a session and the box it really had", Args: exactly("SESSION"),
 		Long: "Show a session, by id or unique prefix: what it did and the box it really had." + calling(), Example: "  cofferdam session view s-5f1c",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			s, err := cl.Session(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.object(s)
-			}
-			return a.labels([]label{
+		RunE: viewed(a, (*client.Client).Session, func(s cofferdam.Session) []label {
+			return []label{
 				{"session", string(s.ID)}, {"task", string(s.Task)}, {"attempt", strconv.Itoa(s.Attempt)}, {"phase", s.Phase}, {"state", s.State},
 				{"failure", s.Failure}, {"reason", s.Reason}, {"said", s.Said}, {"exit", strconv.Itoa(s.Exit)}, {"from", string(s.Commit)}, {"head", string(s.Head)},
 				{"tier", s.Tier}, {"kernel", s.Kernel}, {"image", s.Image}, {"environment", string(s.Environment)}, {"policy", string(s.Policy)},
 				{"refused", strconv.FormatInt(s.Usage.Refused, 10)}, {"tokens", fmt.Sprintf("%d in, %d out, in %d calls", s.Usage.InputTokens, s.Usage.OutputTokens, s.Usage.ModelCalls)},
 				{"trace", fmt.Sprintf("%d events, root %s", s.TraceSize, s.TraceRoot)}, {"sealed", stamp(s.Sealed)},
-			})
-		},
+			}
+		}),
 	}
 }

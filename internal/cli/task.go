@@ -109,6 +109,20 @@ func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.Ta
 	return r, nil
 }
 
+// create gives the server the task that flags and arguments describe.
+func (t *taskFlags) create(a *app, c *cobra.Command, args []string) (*client.Client, cofferdam.Task, error) {
+	r, err := t.build(a, c, args)
+	if err != nil {
+		return nil, cofferdam.Task{}, err
+	}
+	cl, err := a.dial()
+	if err != nil {
+		return nil, cofferdam.Task{}, err
+	}
+	task, err := cl.CreateTask(c.Context(), r)
+	return cl, task, err
+}
+
 // parseSize reads 4096, 512MiB, 4GiB; "" is 0, the default.
 func parseSize(s string) (int64, error) {
 	if s == "" {
@@ -159,15 +173,7 @@ func newTaskRun(a *app) *cobra.Command {
 			"Ctrl-C stops following; the task goes on." + calling(9, 10, 12, 130),
 		Example: "  cofferdam task run \"fix the failing test\" --check \"go test ./...\"\n  cofferdam task run -f task.txt --keep \"make test\" --allow preset:npm",
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := t.build(a, c, args)
-			if err != nil {
-				return err
-			}
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			task, err := cl.CreateTask(c.Context(), r)
+			cl, task, err := t.create(a, c, args)
 			if err != nil {
 				return err
 			}
@@ -230,15 +236,7 @@ func newTaskCreate(a *app) *cobra.Command {
 		Long:    "Create a task and print its name; it runs on the server." + calling(10),
 		Example: "  cofferdam task create \"fix the failing test\" --check \"go test ./...\"",
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := t.build(a, c, args)
-			if err != nil {
-				return err
-			}
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			task, err := cl.CreateTask(c.Context(), r)
+			_, task, err := t.create(a, c, args)
 			if err != nil {
 				return err
 			}
@@ -300,20 +298,7 @@ func newTaskView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view TASK", Short: "Show everything about a task", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "Show everything about a task, by t-N, id or unique prefix of an id." + calling(), Example: "  cofferdam task view t-1",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			t, err := cl.Task(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.object(t)
-			}
-			return a.labels(taskLabels(t))
-		},
+		RunE: viewed(a, (*client.Client).Task, taskLabels),
 	}
 }
 
@@ -323,11 +308,7 @@ func taskLabels(t cofferdam.Task) []label {
 		{"text", cut(strings.TrimSpace(t.Request.Text), 2000)}, {"repository", t.Request.Repo}, {"agent", t.Request.Agent}, {"model", t.Request.Model},
 	}
 	for _, check := range t.Request.Checks {
-		name := "keep"
-		if check.MustFailFirst {
-			name = "check"
-		}
-		lines = append(lines, label{name, check.Command})
+		lines = append(lines, label{flagOf(check), check.Command})
 	}
 	if t.RegressionOnly {
 		lines = append(lines, label{"note", "regression only: no check failed first"})
@@ -348,16 +329,20 @@ func taskLabels(t cofferdam.Task) []label {
 		label{"by", t.By.String()}, label{"created", stamp(t.Created)}, label{"updated", stamp(t.Updated)})
 }
 
+// flagOf is the flag that a check was given with.
+func flagOf(c cofferdam.Check) string {
+	if c.MustFailFirst {
+		return "check"
+	}
+	return "keep"
+}
+
 func newTaskFollow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "follow TASK", Short: "Follow a task until it is at rest, exit with its outcome", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long:    "Follow a task until it is at rest, and exit with its outcome. With --json every change and event is one line." + calling(9, 10, 12, 130),
 		Example: "  cofferdam task follow t-1",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			t, err := cl.Task(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -370,7 +355,7 @@ func newTaskFollow(a *app) *cobra.Command {
 				return err
 			}
 			return ended(last)
-		},
+		}),
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/client"
 )
 
 func newTrace(a *app) *cobra.Command {
@@ -48,11 +50,7 @@ func newTraceView(a *app) *cobra.Command {
 			}
 			return items(a, "cofferdam/event-list/v1", all, func(e cofferdam.Event) string { return strconv.FormatUint(e.Seq, 10) },
 				[]string{"SEQ", "TIME", "KIND", "VERDICT", "RULE", "RESOURCE"}, func(e cofferdam.Event) []string {
-					word := string(e.Verdict)
-					if word == "" {
-						word = e.Outcome
-					}
-					return []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), e.Kind, word, e.Rule, cut(e.Resource, 80)}
+					return []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), e.Kind, cameOf(e), e.Rule, cut(e.Resource, 80)}
 				})
 		},
 	}
@@ -67,38 +65,40 @@ func newTraceFollow(a *app) *cobra.Command {
 		Use: "follow SESSION|TASK", Short: "Print events as they happen", Args: exactly("SESSION or TASK"), ValidArgsFunction: a.completeTasks,
 		Long:    "Print the events of a session until it is sealed, or of all sessions of a task until it is at rest. It ends with the last sequence number, so that it can be resumed with --from." + calling(),
 		Example: "  cofferdam trace follow t-1\n  cofferdam trace follow s-5f1c --from 200 --json",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			next := from
 			see := func(e cofferdam.Event) error {
 				next = e.Seq + 1
 				return a.event(e)
 			}
 			if strings.HasPrefix(args[0], "s-") {
-				err = cl.FollowTrace(c.Context(), args[0], from, see)
+				err := cl.FollowTrace(c.Context(), args[0], from, see)
 				a.say("resume with --from %d", next)
-			} else if from > 0 {
-				return usage(c, "--from needs a session, not a task")
-			} else {
-				t, terr := cl.Task(c.Context(), args[0])
-				if terr != nil {
-					return terr
-				}
-				_, err = (&progress{a: a, task: t, each: func(p cofferdam.Progress) error {
-					if p.Event == nil {
-						return nil
-					}
-					return see(*p.Event)
-				}}).follow(c.Context(), cl)
+				return err
 			}
+			if from > 0 {
+				return usage(c, "--from needs a session, not a task")
+			}
+			t, err := cl.Task(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = (&progress{a: a, task: t, each: func(p cofferdam.Progress) error {
+				if p.Event == nil {
+					return nil
+				}
+				return see(*p.Event)
+			}}).follow(c.Context(), cl)
 			return err
-		},
+		}),
 	}
 	c.Flags().Uint64Var(&from, "from", 0, "first sequence number, for a session")
 	return c
+}
+
+// cameOf is what was decided of an event, or what came of it.
+func cameOf(e cofferdam.Event) string {
+	return cmp.Or(string(e.Verdict), e.Outcome)
 }
 
 // event prints one event as a line.
@@ -106,11 +106,7 @@ func (a *app) event(e cofferdam.Event) error {
 	if a.json {
 		return a.line(e)
 	}
-	word := string(e.Verdict)
-	if word == "" {
-		word = e.Outcome
-	}
-	parts := []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), short(strings.TrimPrefix(string(e.Session), "s-")), e.Kind, word, e.Resource}
+	parts := []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), short(strings.TrimPrefix(string(e.Session), "s-")), e.Kind, cameOf(e), e.Resource}
 	if e.Rule != "" {
 		parts = append(parts, "by "+e.Rule)
 	}
@@ -131,13 +127,9 @@ func newTraceExport(a *app) *cobra.Command {
 		Use: "export TASK|SESSION", Short: "Write the evidence of a task into a file", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long:    "Write the sealed traces, host events and receipts of a task as JSON lines, for cofferdam proof verify anywhere." + calling(),
 		Example: "  cofferdam trace export t-1 -o t-1.jsonl",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			return a.write(c, file, func(ctx context.Context, w io.Writer) error { return cl.Export(ctx, args[0], w) })
-		},
+		}),
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "write into this file (default: stdout)")
 	return c
