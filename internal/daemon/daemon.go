@@ -59,14 +59,29 @@ type server struct {
 func Run(ctx context.Context, c config.Config) error {
 	s := &server{Config: c, log: logger(c), started: time.Now()}
 	defer s.down()
-	for _, build := range []func(context.Context) error{
-		s.examine, s.claim, s.keep, s.dial, s.connect, s.attach, s.move,
-	} {
-		if err := build(ctx); err != nil {
+	if err := inTurn(ctx, s.examine, s.claim); err != nil {
+		return err
+	}
+	// The engine takes longest to start, and nothing before move needs it.
+	ready := s.wake(ctx)
+	err := inTurn(ctx, s.keep, s.dial, s.connect, s.attach)
+	if err := errors.Join(err, ready(err == nil)); err != nil {
+		return err
+	}
+	if err := s.move(ctx); err != nil {
+		return err
+	}
+	return s.serve(ctx)
+}
+
+// inTurn does one step after the other until one fails.
+func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	return s.serve(ctx)
+	return nil
 }
 
 func (s *server) onStop(f func()) { s.stops = append(s.stops, f) }

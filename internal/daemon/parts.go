@@ -55,6 +55,7 @@ type parts struct {
 	tasks    *task.Service
 	engine   *engine.Engine
 	flow     *flow.Flow
+	working  atomic.Pointer[flow.Flow] // the same, once it works
 }
 
 // keep opens what lasts: store, keys, vault and trace.
@@ -170,25 +171,44 @@ func (s *server) variables(ctx context.Context) []string {
 	return append(config.Variables(ctx, config.ThisMachine()), "PATH="+config.SearchPath(os.Getenv("PATH")))
 }
 
-// move starts the engine and the worker of its workflows.
-func (s *server) move(ctx context.Context) error {
-	var current atomic.Pointer[flow.Flow]
+// wake begins to start the engine. What it returns must be called: it waits for
+// the engine, or, when that is not wanted any more, sees to its end.
+func (s *server) wake(ctx context.Context) (ready func(wanted bool) error) {
+	ctx, cancel := context.WithCancel(ctx)
 	var err error
-	s.engine, err = engine.Start(ctx, engine.Options{
-		Program: filepath.Join(s.Programs, "cofferdam-engine"), Dir: filepath.Join(s.State, "engine"), Log: s.log,
-		// The engine is never the truth: workflows start again from the store.
-		Restarted: func(ctx context.Context, _ bool) {
-			if f := current.Load(); f != nil {
-				if err := f.Resume(ctx); err != nil {
-					s.log.WarnContext(ctx, "starting workflows again", "error", err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.engine, err = engine.Start(ctx, engine.Options{
+			Program: filepath.Join(s.Programs, "cofferdam-engine"), Dir: filepath.Join(s.State, "engine"), Log: s.log,
+			// The engine is never the truth: workflows start again from the store.
+			Restarted: func(ctx context.Context, _ bool) {
+				if f := s.working.Load(); f != nil {
+					if err := f.Resume(ctx); err != nil {
+						s.log.WarnContext(ctx, "starting workflows again", "error", err)
+					}
 				}
-			}
-		},
-	})
-	if err != nil {
+			},
+		})
+	}()
+	return func(wanted bool) error {
+		defer cancel()
+		if !wanted {
+			cancel()
+		}
+		<-done
+		if err == nil {
+			s.closing("engine", s.engine.Close) // after all that was built beside it, so it goes first
+		}
+		if !wanted {
+			return nil // why is known already
+		}
 		return err
 	}
-	s.closing("engine", s.engine.Close)
+}
+
+// move starts the worker of the engine's workflows.
+func (s *server) move(ctx context.Context) error {
 	client, err := s.engine.Dial(ctx)
 	if err != nil {
 		return err
@@ -198,7 +218,7 @@ func (s *server) move(ctx context.Context) error {
 		Client: client, Tasks: s.tasks, Store: s.store, Sessions: s.sessions, Repos: s.git,
 		Signer: s.signer, Record: s.trace.Host(), Landable: s.merges.Landable, Log: s.log, Point: s.crash(),
 	})
-	current.Store(s.flow)
+	s.working.Store(s.flow)
 	s.onStop(s.flow.Close)
 	return nil
 }

@@ -32,7 +32,7 @@ func programs() []string {
 
 func checkUser(_ context.Context, o Options) []sandbox.Finding {
 	if uid := o.Host.UID(); uid != 0 {
-		return one("root", Fail, "run it as root: sudo cofferdam serve", "runs as uid %d; boxes, namespaces and TAP devices need root for now", uid)
+		return one("root", Fail, "run it as root, for example with sudo", "runs as uid %d; boxes, namespaces and TAP devices need root for now", uid)
 	}
 	return one("root", OK, "", "runs as root")
 }
@@ -157,7 +157,7 @@ func checkSocket(ctx context.Context, o Options) []sandbox.Finding {
 	defer cancel()
 	conn, err := d.DialContext(ctx, "unix", o.Config.Socket)
 	if err != nil {
-		return one("server", Warn, "cofferdam serve", "no server at unix:%s", o.Config.Socket)
+		return one("server", Warn, "sudo cofferdam serve", "no server at unix:%s", o.Config.Socket)
 	}
 	conn.Close()
 	return one("server", OK, "", "answers at unix:%s", o.Config.Socket)

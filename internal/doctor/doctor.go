@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"cofferdam"
 	"cofferdam/internal/config"
@@ -74,10 +75,18 @@ type Options struct {
 func Run(ctx context.Context, o Options) Report {
 	r := Report{Schema: "cofferdam/doctor/v1"}
 	o.Host = o.Host.filled()
-	for _, c := range []func(context.Context, Options) []sandbox.Finding{
+	checks := []func(context.Context, Options) []sandbox.Finding{
 		checkUser, checkPrograms, checkKeeper, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
-	} {
-		r.Items = merge(r.Items, c(ctx, o))
+	}
+	// They wait for programs and for the resolver, each for its own.
+	found := make([][]sandbox.Finding, len(checks))
+	var all sync.WaitGroup
+	for i, check := range checks {
+		all.Go(func() { found[i] = check(ctx, o) })
+	}
+	all.Wait()
+	for _, f := range found {
+		r.Items = merge(r.Items, f)
 	}
 	return r
 }
