@@ -109,7 +109,7 @@ func TestEveryCommand(t *testing.T) {
 			t.Errorf("%s --help: exit %d\n%s%s", name, code, out, errs)
 		}
 		code, _, errs = b.run(append(path, "--no-such-flag")...)
-		if code != 2 || !twoLines(errs) || !strings.Contains(errs, "unknown flag: --no-such-flag") || !strings.Contains(errs, name+" --help") {
+		if code != 2 || !twoLines(errs) || strings.HasPrefix(errs, "cofferdam: cofferdam") || !strings.Contains(errs, "unknown flag: --no-such-flag") || !strings.Contains(errs, name+" --help") {
 			t.Errorf("%s --no-such-flag: exit %d\n%s", name, code, errs)
 		}
 		code, _, errs = b.run(append(path, "--no-such-flag", "--json")...)
@@ -270,6 +270,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+const schemaFirst = "{\n  \"schema\": \"cofferdam/"
+
 func TestThings(t *testing.T) {
 	b := newBench(t)
 	if out := b.good("repo", "add", "shop", "/srv/shop.git", "--base", "trunk"); out != "shop\n" {
@@ -300,15 +302,18 @@ func TestThings(t *testing.T) {
 		t.Errorf("a key typed at a terminal: exit %d %s", code, errs)
 	}
 	b.terminal = false
-	b.good("model", "remove", "anthropic")
-	b.good("repo", "rm", "shop")
+	for _, args := range [][]string{{"model", "remove", "anthropic", "--json"}, {"repo", "rm", "shop", "--json"}} {
+		if out := b.good(args...); !strings.HasPrefix(out, schemaFirst) || !json.Valid([]byte(out)) {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
 	if out := b.good("repo", "list", "-q"); out != "" {
 		t.Errorf("left: %s", out)
 	}
 	for _, args := range [][]string{{"repo", "list", "--json"}, {"model", "list", "--json"}, {"task", "list", "--json"}, {"session", "list", "--json"}, {"merge", "list", "--json"}, {"status", "--json"}, {"version", "--json"}, {"proof", "view", "--key", "--json"}} {
 		var v struct{ Schema string }
 		out := b.good(args...)
-		if err := json.Unmarshal([]byte(out), &v); err != nil || !strings.HasPrefix(v.Schema, "cofferdam/") || strings.Contains(out, "null") {
+		if err := json.Unmarshal([]byte(out), &v); err != nil || !strings.HasPrefix(out, schemaFirst) || strings.Contains(out, "null") {
 			t.Errorf("%v: %v %s", args, err, out)
 		}
 	}

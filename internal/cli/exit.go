@@ -152,8 +152,10 @@ func wording(err error) string {
 	return err.Error()
 }
 
+// usage names the command without the program: that is said before each error.
 func usage(c *cobra.Command, reason string) error {
-	return cofferdamError(c.CommandPath(), reason, "see "+c.CommandPath()+" --help")
+	_, verb, _ := strings.Cut(c.CommandPath(), " ")
+	return cofferdamError(verb, reason, "see "+c.CommandPath()+" --help")
 }
 
 func quoted(s string) string {

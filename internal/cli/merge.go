@@ -154,7 +154,12 @@ func newMergeDiff(a *app) *cobra.Command {
 				return err
 			}
 			if a.json {
-				return a.object(map[string]any{"schema": "cofferdam/diff/v1", "commit": change.Task.Head, "diff": change.Diff, "truncated": change.Truncated})
+				return a.object(struct {
+					Schema    string           `json:"schema"`
+					Commit    cofferdam.Commit `json:"commit"`
+					Diff      string           `json:"diff"`
+					Truncated bool             `json:"truncated"`
+				}{"cofferdam/diff/v1", change.Task.Head, change.Diff, change.Truncated})
 			}
 			diff := change.Diff
 			if !raw {

@@ -164,6 +164,14 @@ func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.Err, clean(fmt.Sprintf(format, args...)))
 }
 
+// count is a number and its noun.
+func count[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // short cuts a commit or digest for people.
 func short(s string) string {
 	s = strings.TrimPrefix(s, "sha256:")

@@ -58,7 +58,10 @@ func (a *app) showKey(ctx context.Context, cl *client.Client) error {
 		return err
 	}
 	if a.json {
-		return a.object(map[string]string{"schema": "cofferdam/key/v1", "key": k})
+		return a.object(struct {
+			Schema string `json:"schema"`
+			Key    string `json:"key"`
+		}{"cofferdam/key/v1", k})
 	}
 	_, err = fmt.Fprintln(a.Out, clean(k))
 	return err
@@ -128,7 +131,10 @@ func (a *app) verify(r io.Reader, public string) error {
 		return a.object(report)
 	}
 	if err := a.labels([]label{
-		{"verified", fmt.Sprintf("%d events of %d sessions, %d events of the host, %d receipts", report.Events, len(report.Sessions), report.Entries, len(report.Receipts))},
+		{"verified", strings.Join([]string{
+			count(report.Events, "event") + " of " + count(len(report.Sessions), "session"),
+			count(report.Entries, "event") + " of the host", count(len(report.Receipts), "receipt"),
+		}, ", ")},
 		{"task", string(report.Task)}, {"exported", stamp(report.Exported)}, {"key", report.Key},
 	}); err != nil {
 		return err
@@ -168,6 +174,6 @@ func (a *app) showReceipt(r proof.Receipt) error {
 	if report.RegressionOnly {
 		word += ", regression only"
 	}
-	_, err := fmt.Fprintf(a.Out, "  receipt for %s on %s: %d checks, %s\n", clean(short(string(report.Commit))), clean(short(string(report.Base))), len(report.Checks), word)
+	_, err := fmt.Fprintf(a.Out, "  receipt for %s on %s: %s, %s\n", clean(short(string(report.Commit))), clean(short(string(report.Base))), count(len(report.Checks), "check"), word)
 	return err
 }

@@ -136,7 +136,10 @@ func newRepoRemove(a *app) *cobra.Command {
 // removed says what is gone.
 func (a *app) removed(noun, name string) error {
 	if a.json {
-		return a.object(map[string]string{"schema": "cofferdam/removed/v1", "removed": name})
+		return a.object(struct {
+			Schema  string `json:"schema"`
+			Removed string `json:"removed"`
+		}{"cofferdam/removed/v1", name})
 	}
 	a.say("removed %s %s", noun, name)
 	return nil

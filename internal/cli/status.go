@@ -39,7 +39,7 @@ func newStatus(a *app) *cobra.Command {
 				return err
 			}
 			for _, t := range s.Waiting {
-				fmt.Fprintf(a.Out, "waits for you: %s  %s\n", t.Short(), clean(cut(t.Request.Text, 60)))
+				fmt.Fprintf(a.Out, "%-13s %s  %s\n", "for you:", t.Short(), clean(cut(t.Request.Text, 60)))
 			}
 			return nil
 		},

@@ -63,8 +63,10 @@ const maxText = 1 << 20
 func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.TaskRequest, error) {
 	r := t.request
 	switch {
-	case len(args) == 1 && t.textFile != "", len(args) == 0 && t.textFile == "":
-		return r, usage(c, "give the TEXT of the task, or -f FILE, not both")
+	case len(args) == 0 && t.textFile == "":
+		return r, usage(c, "TEXT is missing: say what is to be done, or give -f FILE")
+	case len(args) == 1 && t.textFile != "":
+		return r, usage(c, "give the TEXT of the task or -f FILE, not both")
 	case len(args) == 1:
 		r.Text = args[0]
 	}

@@ -14,7 +14,12 @@ func newVersion(a *app) *cobra.Command {
 		Use: "version", Short: "Print the version", Args: none, Long: "Print the version." + exits(0, 2), Example: "  cofferdam version --json",
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
-				return a.object(map[string]string{"schema": "cofferdam/version/v1", "version": config.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+				return a.object(struct {
+					Schema   string `json:"schema"`
+					Version  string `json:"version"`
+					Go       string `json:"go"`
+					Platform string `json:"platform"`
+				}{"cofferdam/version/v1", config.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 			}
 			_, err := fmt.Fprintln(a.Out, "cofferdam "+config.Version)
 			return err
