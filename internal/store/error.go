@@ -14,7 +14,14 @@ import (
 )
 
 func notFound(op, subject string) error {
-	return &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: subject, Reason: "there is none"}
+	e := &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: subject, Reason: "there is none"}
+	switch noun, _, _ := strings.Cut(subject, " "); noun {
+	case "task", "session", "model":
+		e.Hint = "cofferdam " + noun + " list shows what there is"
+	case "repository":
+		e.Hint = "cofferdam repo list shows what there is"
+	}
+	return e
 }
 
 func conflict(op, subject, reason string) error {
