@@ -67,7 +67,7 @@ func (r *Repos) mirror(id cofferdam.RepoID) (Place, error) {
 func (r *Repos) Upstream(path string) (Place, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return Place{}, &cofferdam.Error{Op: "repo.Upstream", Kind: cofferdam.Unavailable, Subject: "open upstream", Reason: "there is nothing at " + path, Hint: "check the path; cofferdam repo view shows what was registered", Err: err}
+		return Place{}, &cofferdam.Error{Op: "repo.Upstream", Kind: cofferdam.Unavailable, Subject: "open upstream", Reason: "there is nothing at " + path, Hint: "check the path: it is one on the machine of the server", Err: err}
 	}
 	info, err := os.Stat(real)
 	if err != nil || !info.IsDir() {
