@@ -45,7 +45,7 @@ assets: build ## completions, manual pages and service units into build/out/
 	@bin/cofferdam debug reference build/out
 
 soak: build ## long runs: the attack, crash and product scripts, many times
-	@COFFERDAM_DEBUG_SOAK=1 go test -json -timeout 6h -p 1 -count 10 ./internal/scripttest ./sandbox/gvisor | go run ./build/summary
+	@go test -json -timeout 6h -p 1 -count 10 ./internal/scripttest ./sandbox/gvisor | go run ./build/summary
 
 fuzz: ## fuzz every parser for FUZZTIME each
 	@build/fuzz $(FUZZTIME)

@@ -99,7 +99,7 @@ func setUp(e *testscript.Env, bin string) error {
 	} {
 		e.Setenv(name, value)
 	}
-	for _, keep := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "GOPROXY", "GOFLAGS", "GOTOOLCHAIN", "COFFERDAM_DEBUG_SOAK"} {
+	for _, keep := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "GOPROXY", "GOFLAGS", "GOTOOLCHAIN"} {
 		e.Setenv(keep, os.Getenv(keep))
 	}
 	return os.MkdirAll(filepath.Join(e.WorkDir, "out"), 0o755)
