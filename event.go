@@ -46,7 +46,7 @@ type Event struct {
 	Durable bool `json:"-"`
 }
 
-// Kinds of event. The prefix is the room that records it.
+// Kinds of event. The prefix is what an event is about; Source says who saw it.
 const (
 	EventSessionOpen  = "session.open"
 	EventSessionState = "session.state"

@@ -88,6 +88,11 @@ func TestImports(t *testing.T) {
 			t.Errorf("%s has no row in ARCHITECTURE.md's import table", p.name())
 			continue
 		}
+		for _, allowed := range r.imports {
+			if allowed != "*" && !slices.Contains(p.Imports, "cofferdam/"+allowed) {
+				t.Errorf("ARCHITECTURE.md allows %s to import %s, which it does not need", p.name(), allowed)
+			}
+		}
 		for _, i := range p.Imports {
 			if i == "cofferdam" || !strings.HasPrefix(i, "cofferdam/") || slices.Contains(r.imports, "*") {
 				continue

@@ -94,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestWords: an event's prefix is the room that records it, and every noun of
+// TestWords: an event's prefix names the room it is about, and every noun of
 // the command line has a file of its name in cli and in api or service.
 func TestWords(t *testing.T) {
 	text, err := os.ReadFile("event.go")
