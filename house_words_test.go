@@ -1,10 +1,13 @@
 package cofferdam_test
 
 import (
+	"go/token"
+	"go/types"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,6 +45,73 @@ func TestSpecification(t *testing.T) {
 	if rows < 10 {
 		t.Errorf("SPECIFICATION.md has only %d rows that could be read", rows)
 	}
+}
+
+// TestSpecifiedNumbers: a number that SPECIFICATION.md names is the one in the
+// code. The tests beside it try the bound by its name, whatever its number is.
+func TestSpecifiedNumbers(t *testing.T) {
+	text, err := os.ReadFile("docs/SPECIFICATION.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []struct{ row, says, file, name string }{
+		{"default limits", "memory 4 GiB", "sandbox/sandbox.go", "Memory"},
+		{"default limits", "workspace 4 GiB", "sandbox/sandbox.go", "Disk"},
+		{"default limits", "/tmp and home 1 GiB", "sandbox/sandbox.go", "Temp"},
+		{"default limits", "2 processors", "sandbox/sandbox.go", "CPU"},
+		{"default limits", "512 processes", "sandbox/sandbox.go", "PIDs"},
+		{"default limits", "8,192 open files", "sandbox/sandbox.go", "OpenFiles"},
+		{"output", "64 MiB per stream", "sandbox/guest/host.go", "StreamCap"},
+		{"output", "256 MiB per box", "sandbox/guest/host.go", "BoxCap"},
+		{"commands of one box", "256 at a time", "sandbox/guest/host.go", "MaxRunning"},
+		{"commands of one box", "16,384 in all", "sandbox/guest/host.go", "MaxCommands"},
+		{"names with an address on one wire", "4,096", "gateway/wire/wire.go", "MaxNames"},
+		{"connections of one wire at a time", "256", "gateway/wire/wire.go", "MaxConnections"},
+		{"acts of one session", "200,000", "gateway/handle.go", "MaxActs"},
+		{"largest request", "32 MiB", "gateway/model/model.go", "MaxRequest"},
+		{"largest push", "2 GiB", "internal/repo/repo.go", "MaxPush"},
+		{"requests of one session served at once", "4", "gateway/git/gateway.go", "maxExchanges"},
+		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
+		{"checks of a task", "at most 32", "task/request.go", "MaxChecks"},
+		{"attempts of one task", "100", "task/request.go", "MaxAttempt"},
+		{"operator file", "at most 1 MiB", "internal/config/config.go", "maxFile"},
+	} {
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(n.row) + ` \| (.*?) \| [^|]*`).FindStringSubmatch(string(text))
+		if row == nil || !strings.Contains(row[1], n.says) || !strings.Contains(row[0], "`TestSpecifiedNumbers`") {
+			t.Errorf("SPECIFICATION.md: the row %q does not say %q, or that this test holds it", n.row, n.says)
+			continue
+		}
+		if got, want := constantIn(t, n.file, n.name), numberIn(n.says); got != want {
+			t.Errorf("%s: %s is %s, SPECIFICATION.md says %q", n.file, n.name, got, n.says)
+		}
+	}
+}
+
+// constantIn evaluates "name = expression" or "name: expression" in a file.
+func constantIn(t *testing.T, file, name string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`\b` + name + `(?:\s*=|:)\s*([0-9_]+(?:\s*<<\s*[0-9]+)?)`).FindStringSubmatch(string(text))
+	if m == nil {
+		return "not there"
+	}
+	v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Value.ExactString()
+}
+
+// numberIn reads the number of such as "at most 1 MiB".
+func numberIn(says string) string {
+	m := regexp.MustCompile(`([0-9][0-9,]*)(?: ([MG]iB))?`).FindStringSubmatch(says)
+	n, err := strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
+	if err != nil {
+		return err.Error()
+	}
+	return strconv.FormatInt(n<<map[string]int{"": 0, "MiB": 20, "GiB": 30}[m[2]], 10)
 }
 
 // testNames returns every Go test, benchmark and fuzz target, and every script

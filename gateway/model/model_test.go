@@ -284,6 +284,7 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 		"list":      `[]`,
 		"cut":       `{"a":[1`,
 		"empty":     ``,
+		"too large": `{"a":"` + strings.Repeat("a", model.MaxRequest) + `"}`,
 	} {
 		resp, text := b.post(t, "/v1/messages", body)
 		if resp.StatusCode != 400 || !strings.Contains(text, "invalid_request_error") {

@@ -83,6 +83,12 @@ func TestAllowListEGR01(t *testing.T) {
 	wantInvalid(t, "folder in place of a file", err)
 	_, err = Load(map[string]string{"config": "/nonexistent/c.toml"}, none)
 	wantInvalid(t, "named file is missing", err)
+	for size, ok := range map[int]bool{maxFile: true, maxFile + 1: false} {
+		_, err = Load(map[string]string{"config": write(t, "c.toml", strings.Repeat("#", size), 0o600)}, none)
+		if (err == nil) != ok {
+			t.Errorf("a file of %d bytes: %v", size, err)
+		}
+	}
 }
 
 func TestUnknownKeyNamesItsLine(t *testing.T) {
