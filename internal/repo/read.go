@@ -160,7 +160,7 @@ func (r *Repos) Diff(ctx context.Context, id cofferdam.RepoID, base, head coffer
 	if err != nil {
 		return d, fmt.Errorf("count changed lines: %w", err)
 	}
-	text, cut3, err := r.output(ctx, p, MaxDiff, append(diffOptions(), "--patch", "--text", "--full-index", from, string(head))...)
+	text, cut3, err := r.patch(ctx, p, from, string(head))
 	if err != nil {
 		return d, fmt.Errorf("show changes: %w", err)
 	}
@@ -170,6 +170,19 @@ func (r *Repos) Diff(ctx context.Context, id cofferdam.RepoID, base, head coffer
 	}
 	d.Text, d.Truncated = strings.ToValidUTF8(string(text), "\uFFFD"), cut1 || cut2 || cut3
 	return d, nil
+}
+
+// patch returns the change as text. A file that git cannot show as text, since
+// it is larger than git takes, is only named, and so then is every binary one:
+// one file must not keep a person from seeing the others.
+func (r *Repos) patch(ctx context.Context, p Place, from, to string) (text []byte, cut bool, err error) {
+	options := append(diffOptions(), "--patch", "--full-index")
+	text, cut, err = r.output(ctx, p, MaxDiff, append(options, "--text", from, to)...)
+	if x := (*ExitError)(nil); ctx.Err() != nil || !errors.As(err, &x) {
+		return text, cut, err
+	}
+	text, _, err = r.output(ctx, p, MaxDiff, append(options, from, to)...)
+	return text, true, err
 }
 
 // parseFiles reads diff-tree -z --name-status ("M\0path\0") and --numstat

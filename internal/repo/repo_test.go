@@ -146,6 +146,27 @@ func TestDiffBounded(t *testing.T) {
 	}
 }
 
+// TestDiffOfHugeFile holds that a file larger than git can show as text leaves
+// the rest of the change to be seen.
+func TestDiffOfHugeFile(t *testing.T) {
+	r := openMirror(t)
+	work := workFolder(t)
+	base := cofferdam.Commit(git(t, work, "rev-parse", "HEAD"))
+	huge, err := os.Create(filepath.Join(work, "huge"))
+	if err == nil {
+		err = errors.Join(huge.Truncate(1<<30), huge.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := commit(t, work, "small", "to be seen\n") // takes all there is
+	fill(t, r, work)
+	d, err := r.Diff(t.Context(), testID, base, head)
+	if err != nil || !d.Truncated || !strings.Contains(d.Text, "+to be seen") || !strings.Contains(d.Text, "b/huge differ") {
+		t.Errorf("Diff: %q, truncated %v, %v", d.Text, d.Truncated, err)
+	}
+}
+
 // TestHostileConfig is CMP-06: what a repository says about programs to run is
 // never run on the host, and the diff is still the true one.
 func TestHostileConfig(t *testing.T) {
