@@ -41,7 +41,7 @@ func TestReadme(t *testing.T) {
 	}
 	t.Parallel()
 	r := newReader(t)
-	for _, line := range blocks(t) {
+	for _, line := range blocks(t, "README.md", 10) {
 		r.do(line)
 	}
 	if r.state() != "done" {
@@ -49,9 +49,58 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// blocks returns the lines of README's sh blocks without their comments.
-func blocks(t *testing.T) []string {
-	f, err := os.Open(filepath.Join(Root, "README.md"))
+// TestDocumentsCommands: every command in an sh block of the other documents is
+// one there is. They build and test, so they are not run from within a test.
+func TestDocumentsCommands(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(Root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := filepath.Glob(filepath.Join(Root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := blocks(t, "CONTRIBUTING.md", 4)
+	for _, d := range append(documents, filepath.Join(Root, "ARCHITECTURE.md"), filepath.Join(Root, "SECURITY.md")) {
+		name, err := filepath.Rel(Root, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, blocks(t, name, 0)...)
+	}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		switch {
+		case words[0] == "make" && len(words) > 1:
+			if !strings.Contains(string(makefile), "\n"+words[1]+":") {
+				t.Errorf("there is no such target: %s", line)
+			}
+		case line == "go test ./...", strings.HasPrefix(line, "cofferdam ") && len(words) > 1 && knows(t, words[1:]):
+		default:
+			t.Errorf("a document has a command that this test does not know: %s", line)
+		}
+	}
+}
+
+// knows says whether the program has help about the first words of a command.
+func knows(t *testing.T, words []string) bool {
+	bin, err := programs()
+	if err != nil {
+		t.Skip("needs the programs: ", err)
+	}
+	noun := words[:min(2, len(words))]
+	for i, w := range noun {
+		if strings.HasPrefix(w, "-") {
+			noun = noun[:i]
+			break
+		}
+	}
+	return exec.Command(filepath.Join(bin, "cofferdam"), append([]string{"help"}, noun...)...).Run() == nil
+}
+
+// blocks returns the lines of a document's sh blocks without their comments.
+func blocks(t *testing.T, document string, least int) []string {
+	f, err := os.Open(filepath.Join(Root, document))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +117,8 @@ func blocks(t *testing.T) []string {
 			lines = append(lines, strings.TrimSpace(l))
 		}
 	}
-	if len(lines) < 10 {
-		t.Fatalf("README.md has %d lines of commands", len(lines))
+	if len(lines) < least {
+		t.Fatalf("%s has %d lines of commands", document, len(lines))
 	}
 	return lines
 }
