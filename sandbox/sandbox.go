@@ -142,7 +142,7 @@ type Status struct {
 	Reason  string           `json:"reason,omitempty"`
 	Tier    Tier             `json:"tier"`
 	Kernel  string           `json:"kernel"` // what the box sees as its kernel: "gVisor <version>, systrap"
-	Flags   []string         `json:"flags"`  // of the sandbox program
+	Flags   []string         `json:"flags"`  // of the sandbox program; and how the workspace has its size: workspace=…
 	Limits  cofferdam.Limits `json:"limits"` // in force
 	Image   string           `json:"image"`
 	Created time.Time        `json:"created"`

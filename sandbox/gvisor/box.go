@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,14 +25,16 @@ type box struct {
 	created   time.Time
 	dir       string
 	root      string // its "/", shared with others
+	project   uint32 // of the workspace; 0: it is an image
 	net       *netns.Namespace
 	container *container.Container
 	host      *guest.Host
 	console   *console
 	meter     *meter
 
-	mu   sync.Mutex
-	gone bool // guarded by mu; everything it had is removed
+	mu    sync.Mutex
+	freed bool // guarded by mu; its project may be another box's
+	gone  bool // guarded by mu; everything it had is removed
 }
 
 var _ sandbox.Box = (*box)(nil)
@@ -44,7 +47,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, State: sandbox.Ready, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.d.flags,
+		ID: b.spec.ID, State: sandbox.Ready, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.flags(),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created,
 	}
 	select {
@@ -53,6 +56,14 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 	default:
 	}
 	return s, nil
+}
+
+// flags are those of the sandbox program, and how the workspace has its size.
+func (b *box) flags() []string {
+	if b.project != 0 {
+		return append(slices.Clone(b.d.flags), sizedByQuota)
+	}
+	return append(slices.Clone(b.d.flags), sizedByImage)
 }
 
 // whyEnded says why a box that nobody destroyed is not there any more.
@@ -152,6 +163,10 @@ func (b *box) tearDown(reason string) error {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
 	errs = append(errs, os.RemoveAll(b.dir))
+	if b.project != 0 && !b.freed {
+		err := b.d.projects.End(b.d.o.Root, b.project)
+		errs, b.freed = append(errs, err), err == nil
+	}
 	if b.root != "" {
 		b.d.release(b.root)
 		b.root = ""

@@ -17,6 +17,7 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/netns"
+	"cofferdam/sandbox/quota"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -218,16 +219,26 @@ func (c *checker) disk(context.Context) (string, string, error) {
 	if _, err := freeLoop(); err != nil {
 		return "", "load the kernel module: modprobe loop; in a container, pass the loop devices", fmt.Errorf("loop devices: %w", err)
 	}
+	if quota.Enforced(c.nearest()) {
+		return "project quotas for workspaces, sized ext4 images for environments", "", nil
+	}
 	return "sized ext4 images on loop devices", "", nil
 }
 
-func (c *checker) state(context.Context) (string, string, error) {
+// nearest is the state folder, or the folder above it that is there: it need
+// not be made yet.
+func (c *checker) nearest() string {
 	dir := c.o.Root
-	for ; dir != "/"; dir = filepath.Dir(dir) { // it need not be made yet
+	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil {
 			break
 		}
 	}
+	return dir
+}
+
+func (c *checker) state(context.Context) (string, string, error) {
+	dir := c.nearest()
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", "choose a state folder that can be written", fmt.Errorf("%s: %w", dir, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
+	"cofferdam/sandbox/quota"
 )
 
 // Bounds of Spec.Files: a configuration and a bundle of certificates fit, a
@@ -219,11 +220,8 @@ func (b *box) makeDisks(ctx context.Context) error {
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
 			Hint:   "free space there, or give a smaller limit of disk"}
 	}
-	if err := makeImage(ctx, b.path("work.img"), size); err != nil {
-		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
-	}
-	if err := b.mount(b.path("work.img"), "work", true); err != nil {
-		return missing("workspace with a size", err.Error(), "load the kernel modules loop and ext4", err)
+	if err := b.makeWorkspace(ctx, size); err != nil {
+		return err
 	}
 	if b.spec.Env == "" {
 		return nil
@@ -237,6 +235,31 @@ func (b *box) makeDisks(ctx context.Context) error {
 	}
 	if err := b.mount(b.spec.Env, "env", b.spec.SetupPhase); err != nil {
 		return missing("environment image", err.Error(), "remove the image so that it is made again", err)
+	}
+	return nil
+}
+
+// makeWorkspace makes a workspace that cannot grow beyond size: by project
+// quota where the file system of the state folder has it, else as an image.
+func (b *box) makeWorkspace(ctx context.Context, size int64) (err error) {
+	dir := b.path("work")
+	if !quota.Enforced(b.dir) {
+		if err := makeImage(ctx, b.path("work.img"), size); err != nil {
+			return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
+		}
+		if err := b.mount(b.path("work.img"), "work", true); err != nil {
+			return missing("workspace with a size", err.Error(), "load the kernel modules loop and ext4", err)
+		}
+		return nil
+	}
+	if b.project, err = b.d.projects.Begin(dir, size, inodes(size)); err == nil {
+		err = os.Chown(dir, sandbox.UserID, sandbox.UserID)
+	}
+	if err == nil {
+		err = mountFolder(dir)
+	}
+	if err != nil {
+		return missing("workspace with a size", err.Error(), "mend the project quotas of the state folder's file system, or mount it without prjquota", err)
 	}
 	return nil
 }

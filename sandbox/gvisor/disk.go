@@ -29,10 +29,28 @@ func findMkfs() (string, error) {
 	return "", fmt.Errorf("there is no program %s", mkfsProgram)
 }
 
-func mkfsArgs(path string) []string {
+// How the size of a workspace is held, as Status says it among the flags.
+const (
+	sizedByQuota = "workspace=project-quota"
+	sizedByImage = "workspace=image"
+)
+
+// bytesPerInode is how much of a workspace there is for each file in it: what
+// mkfs.ext4 chooses, so that a small workspace is not out of files first.
+func bytesPerInode(size int64) int64 {
+	if size < 512<<20 {
+		return 4 << 10
+	}
+	return 16 << 10
+}
+
+// inodes is how many files and folders a workspace may have.
+func inodes(size int64) int64 { return size / bytesPerInode(size) }
+
+func mkfsArgs(path string, size int64) []string {
 	owner := fmt.Sprintf("root_owner=%d:%d", sandbox.UserID, sandbox.UserID)
 	return []string{
-		"-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode",
+		"-q", "-F", "-m", "0", "-i", fmt.Sprint(bytesPerInode(size)), "-O", "^has_journal,^resize_inode",
 		"-E", "lazy_itable_init=1,nodiscard," + owner, path,
 	}
 }
@@ -56,7 +74,7 @@ func makeImage(ctx context.Context, path string, size int64) (err error) {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program, mkfsArgs(path)...)
+	cmd := exec.CommandContext(ctx, program, mkfsArgs(path, size)...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -149,6 +167,19 @@ func configureLoop(loop, back *os.File, flags uint32) error {
 		}
 	}
 	return err
+}
+
+// mountFolder mounts a folder on itself, with the flags that an image has: what
+// is in it can then be linked or renamed to nowhere else.
+func mountFolder(dir string) error {
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("binding %s: %w", dir, err)
+	}
+	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
+	if err := unix.Mount("", dir, "", flags, ""); err != nil {
+		return fmt.Errorf("restricting %s: %w", dir, err)
+	}
+	return nil
 }
 
 // unmount takes the file system at dir away. Nothing uses it any more, but the

@@ -18,10 +18,13 @@
 //
 // # Files of the state folder
 //
-//	boxes/ID/      one box: bundle, work.img, its own files and mount points
+//	boxes/ID/      one box: bundle, workspace, its own files and mount points
 //	image/HASH/    what boxes of one image have at "/"; shared, never written
 //	journal/ID/    output of its commands, on a tmpfs of our own
 //	program/       copies of pid 1 that boxes link to
+//
+// A workspace has its size by project quota where the file system of the state
+// folder enforces them, else it is a sized image.
 //
 // gVisor's own state is in /run/cofferdam-HASH, and the control groups of boxes
 // are in /cofferdam-HASH of each tree: HASH is of the path of the state folder.

@@ -15,6 +15,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/quota"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/config"
@@ -35,12 +36,13 @@ type Options struct {
 // Driver makes boxes of the gvisor tier. One process uses one root; whoever
 // calls New sees to that.
 type Driver struct {
-	o       Options
-	state   string // gVisor's own files; a short path, since there are sockets in it
-	conf    *config.Config
-	flags   []string
-	cgroups cgroups
-	checker checker
+	o        Options
+	state    string // gVisor's own files; a short path, since there are sockets in it
+	conf     *config.Config
+	flags    []string
+	cgroups  cgroups
+	projects *quota.Projects
+	checker  checker
 
 	imageMu sync.Mutex
 	roots   map[string]int // boxes that use each root; guarded by imageMu
@@ -66,6 +68,7 @@ func New(o Options) (*Driver, error) {
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
 	d := &Driver{o: o, state: filepath.Join("/run", name), flags: flags(filepath.Join("/run", name)), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
+	d.projects = quota.New(sum[:])
 	silenceLibrary()
 	var err error
 	if d.conf, err = configuration(d.flags); err != nil {
@@ -145,7 +148,7 @@ func (d *Driver) endLeftovers() error {
 	for _, name := range folderNames {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)))
 	}
-	errs = append(errs, os.RemoveAll(d.state))
+	errs = append(errs, os.RemoveAll(d.state), d.projects.EndLeftovers(d.o.Root))
 	return errors.Join(errs...)
 }
 

@@ -120,7 +120,7 @@ func (b *box) crowded() bool {
 // sample looks at what the host can see of the box.
 func (b *box) sample() {
 	now := b.d.cgroups.events(string(b.spec.ID))
-	full := isFull(b.path("work")) || b.spec.SetupPhase && isFull(b.path("env"))
+	full := isFull(b.path("work")) || b.project != 0 && isFull(b.dir) || b.spec.SetupPhase && isFull(b.path("env"))
 	m := b.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
