@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,30 +21,26 @@ const cgroupRoot = "/sys/fs/cgroup"
 // per box under a parent of our own. On version 1 (and the hybrid of both)
 // every controller is a tree of its own; on version 2 there is one tree.
 type cgroups struct {
+	root   string // cgroupRoot, but in tests
 	v2     bool
 	trees  []string // mount points, all of them; one on version 2
 	parent string   // "/cofferdam-…", in every tree
 }
 
+// unified are the controllers that gVisor asks for on version 2: one that is
+// missing would fail the start of a box.
+var unified = []string{"cpu", "cpuset", "io", "memory", "pids"}
+
 // findCgroups looks at the host. An error says which controller is missing.
 func findCgroups(parent string) (cgroups, error) {
-	c := cgroups{parent: parent}
+	c := cgroups{root: cgroupRoot, parent: parent}
 	var st unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &st); err != nil {
 		return c, fmt.Errorf("looking at %s: %w", cgroupRoot, err)
 	}
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
 		c.v2, c.trees = true, []string{cgroupRoot}
-		have, err := os.ReadFile(cgroupRoot + "/cgroup.controllers")
-		if err != nil {
-			return c, err
-		}
-		for _, want := range []string{"cpu", "memory", "pids"} {
-			if !strings.Contains(" "+strings.TrimSpace(string(have))+" ", " "+want+" ") {
-				return c, fmt.Errorf("controller %s is not there", want)
-			}
-		}
-		return c, unix.Access(cgroupRoot, unix.W_OK)
+		return c, errors.Join(c.checkUnified(), unix.Access(cgroupRoot, unix.W_OK))
 	}
 	for _, want := range []string{"cpu", "memory", "pids"} {
 		tree := filepath.Join(cgroupRoot, want)
@@ -68,10 +65,33 @@ func findCgroups(parent string) (cgroups, error) {
 	return c, nil
 }
 
-// prepare makes the parent groups.
+// checkUnified names a controller that version 2 does not have here.
+func (c cgroups) checkUnified() error {
+	have, err := os.ReadFile(c.root + "/cgroup.controllers")
+	if err != nil {
+		return err
+	}
+	for _, want := range unified {
+		if !slices.Contains(strings.Fields(string(have)), want) {
+			return fmt.Errorf("controller %s is not there", want)
+		}
+	}
+	return nil
+}
+
+// prepare makes the parent groups; on version 2 their groups have controllers
+// only if each group above hands them down.
 func (c cgroups) prepare() error {
 	for _, tree := range c.trees {
 		if err := os.Mkdir(tree+c.parent, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	if !c.v2 {
+		return nil
+	}
+	for _, dir := range []string{c.root, c.root + c.parent} {
+		if err := os.WriteFile(dir+"/cgroup.subtree_control", []byte("+"+strings.Join(unified, " +")), 0o644); err != nil {
 			return err
 		}
 	}
@@ -84,17 +104,19 @@ func (c cgroups) name(box string) string { return c.parent + "/" + box }
 // dir is the folder of a box's group for one controller.
 func (c cgroups) dir(controller, box string) string {
 	if c.v2 {
-		return cgroupRoot + c.name(box)
+		return c.root + c.name(box)
 	}
-	return filepath.Join(cgroupRoot, controller, c.name(box))
+	return filepath.Join(c.root, controller, c.name(box))
 }
 
-// swapAccounted says whether a limit of swap can be set.
+// swapAccounted says whether a limit of swap can be set. On version 2 the group
+// at the top has none, and prepare must have been called.
 func (c cgroups) swapAccounted() bool {
+	file := "/memory/memory.memsw.limit_in_bytes"
 	if c.v2 {
-		return true
+		file = c.parent + "/memory.swap.max"
 	}
-	_, err := os.Stat(cgroupRoot + "/memory/memory.memsw.limit_in_bytes")
+	_, err := os.Stat(c.root + file)
 	return err == nil
 }
 

@@ -200,19 +200,22 @@ func TestFilesAndHostname(t *testing.T) {
 func TestLimitsAreThere(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d, func(s *sandbox.Spec) { s.Limits.CPU = 0.5 })
-	for file, want := range map[string]int64{
-		"memory/memory.limit_in_bytes": small().Memory + reserve, "pids/pids.max": hostPIDsBase + hostPIDsEach*small().PIDs, "cpu/cpu.cfs_quota_us": 50_000,
-	} {
-		if d.cgroups.v2 {
-			t.Skip("needs control groups of version 1: these files are of version 1")
-		}
-		controller, name, _ := strings.Cut(file, "/")
-		data, err := os.ReadFile(filepath.Join(d.cgroups.dir(controller, string(b.ID())), name))
-		if got, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err != nil || got != want {
-			t.Errorf("%s: %s, %v, want %d", file, data, err, want)
+	memory, pids := strconv.FormatInt(small().Memory+reserve, 10), strconv.FormatInt(hostPIDsBase+hostPIDsEach*small().PIDs, 10)
+	files := map[string]string{"memory/memory.limit_in_bytes": memory, "pids/pids.max": pids, "cpu/cpu.cfs_quota_us": "50000"}
+	if d.cgroups.v2 {
+		files = map[string]string{"memory/memory.max": memory, "pids/pids.max": pids, "cpu/cpu.max": "50000 100000"}
+		if d.cgroups.swapAccounted() {
+			files["memory/memory.swap.max"] = "0"
 		}
 	}
-	if out, _ := sh(t, b, "bash -c 'ulimit -n; ulimit -u; ulimit -c'; df -B1 --output=size /tmp /home/agent /dev/shm | tail -n +2 | tr -d ' '; [ $(df -B1 --output=size /work | tail -1) -lt 67108864 ] && echo small"); out != "256\n128\n0\n33554432\n33554432\n67108864\nsmall" {
+	for file, want := range files {
+		controller, name, _ := strings.Cut(file, "/")
+		data, err := os.ReadFile(filepath.Join(d.cgroups.dir(controller, string(b.ID())), name))
+		if got := strings.TrimSpace(string(data)); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", file, got, err, want)
+		}
+	}
+	if out, _ := sh(t, b, "bash -c 'ulimit -n; ulimit -u; ulimit -c'; df -B1 --output=size /tmp /home/agent /dev/shm | tail -n +2 | tr -d ' '; [ $(df -B1 --output=size /work | tail -1) -le 67108864 ] && echo small"); out != "256\n128\n0\n33554432\n33554432\n67108864\nsmall" {
 		t.Errorf("inside: %q", out)
 	}
 	s, err := b.Status(context.Background())
