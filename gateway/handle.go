@@ -148,6 +148,9 @@ func settle(ctx context.Context, c *Caller, r Request, decided cofferdam.Event, 
 		}
 		e := c.event(r)
 		e.Of, e.Outcome, e.Fields, e.Durable = &decided.Seq, o.Status, o.Fields, r.Durable
+		if why := (*cofferdam.Error)(nil); o.Status == Failed && errors.As(err, &why) {
+			e.Reason = why.Error()
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTimeout)
 		defer cancel()
 		if _, rerr := c.Record.Record(ctx, e); rerr != nil {

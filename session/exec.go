@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -24,35 +25,51 @@ type ran struct {
 	// disturbed says that for a while nobody served the box's wire. What then
 	// failed may have failed because of that, and says nothing about the work.
 	disturbed bool
+	// thwarted says that the git gateway could not do what it had allowed: the
+	// upstream was away, or the disk was full.
+	thwarted bool
 }
 
 // failed says whether the command did not end well.
 func (r *ran) failed() bool { return r.Exit != 0 || r.TimedOut }
 
-// maxAgain bounds how often a command of the platform's own is run again
-// because nobody served the box's wire meanwhile; each time a server has ended.
-const maxAgain = 8
+// maxAgain bounds how often a command of the platform's own is run again. With
+// the pauses between, an upstream or a disk has two minutes to come back.
+const (
+	maxAgain     = 8
+	longestPause = time.Minute
+)
 
 // insist runs a command of the platform's own that can be repeated. It is run
-// again, under another id, if it failed while nobody served the box's wire.
+// again, under another id, as long as what failed was the platform.
 func (a *attempt) insist(ctx context.Context, c sandbox.Command) (*ran, error) {
 	id := c.ID
 	for n := 1; ; n++ {
 		done, err := a.execute(ctx, a.box, c, nil)
-		if err != nil || !done.failed() || !done.disturbed || n == maxAgain {
+		if err != nil || !done.failed() || !done.disturbed && !done.thwarted || n == maxAgain {
 			return done, err
 		}
 		c.ID = cofferdam.ExecID(fmt.Sprintf("%s-again-%d", id, n))
+		if _, started := a.ledger.exec(c.ID); started || !done.thwarted {
+			continue
+		}
+		select {
+		case <-time.After(min(time.Second<<(n-1), longestPause)):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
-// disturbed says whether a command saw more than one wire of its box.
-func (a *attempt) disturbed(id cofferdam.ExecID) (yes bool) {
+// judge says what stood in a command's way: more than one wire of its box, or a
+// gateway that could not do what it had allowed.
+func (a *attempt) judge(done *ran, id cofferdam.ExecID) *ran {
 	a.ledger.look(func(s *seen) {
-		x := s.execs[id]
-		yes = x != nil && x.wires < s.wires
+		if x := s.execs[id]; x != nil {
+			done.disturbed, done.thwarted = x.wires < s.wires, x.thwarted < s.thwarted
+		}
 	})
-	return yes
+	return done
 }
 
 // execute runs a command and returns when it has ended with all its output on
@@ -66,9 +83,7 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 		return nil, err
 	}
 	if x.result != nil {
-		done := out.ran(*x.result)
-		done.disturbed = a.disturbed(c.ID)
-		return done, nil
+		return a.judge(out.ran(*x.result), c.ID), nil
 	}
 	if !started {
 		err := a.ledger.put(ctx, cofferdam.EventExecStart, string(c.ID), map[string]string{
@@ -88,8 +103,7 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 	if res.Lost {
 		return nil, fail(failedBox, errBoxLost.Error()+": "+res.Reason)
 	}
-	done := out.ran(res)
-	done.disturbed = a.disturbed(c.ID)
+	done := a.judge(out.ran(res), c.ID)
 	return done, a.ledger.put(ctx, cofferdam.EventExecEnd, string(c.ID), map[string]string{
 		fieldExec: string(c.ID), fieldData: encode(res), fieldText: endText(res),
 		streamName(sandbox.Stdout): string(done.stdout), streamName(sandbox.Stderr): string(done.stderr),

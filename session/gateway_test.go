@@ -108,3 +108,24 @@ func TestThroughTheGitGateway(t *testing.T) {
 		t.Errorf("another task sees this one's branch:\n%s", out)
 	}
 }
+
+// TestAnUpstreamThatIsAwayForAWhileCostsNoWork holds that what the agent left is
+// pushed again once the upstream is back, and that until then it is said why.
+func TestAnUpstreamThatIsAwayForAWhileCostsNoWork(t *testing.T) {
+	b, _ := throughGit(t)
+	gone := b.repo.Upstream + ".gone"
+	p := b.plan("echo x > x; mv " + b.repo.Upstream + " " + gone)
+	done := b.start(context.Background(), p)
+	b.until(p, "capture", "remote: cofferdam: ")
+	b.rename(gone, b.repo.Upstream)
+	if got := <-done; got.err != nil || got.result.Failure != "" || got.result.Head == "" {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	said := false
+	for _, e := range b.events(p) {
+		said = said || e.Kind == cofferdam.EventPush && e.Outcome == gateway.Failed && e.Reason != ""
+	}
+	if !said {
+		t.Error("why the push failed is not on record")
+	}
+}

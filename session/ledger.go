@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"cofferdam"
+	"cofferdam/gateway"
 	"cofferdam/gateway/wire"
 	"cofferdam/sandbox"
 	"cofferdam/trace"
@@ -26,30 +27,32 @@ type ledger struct {
 
 // seen is what the log says.
 type seen struct {
-	opened  bool
-	setups  int    // begun
-	boxed   string // id of the latest box that was to be made
-	ready   string // id of the latest box that ran
-	wires   int    // connected to that box
-	told    int    // events of the agent
-	heard   bool   // its end
-	names   []wire.Name
-	execs   map[cofferdam.ExecID]*execution
-	checks  map[int]CheckRun
-	box     Box
-	result  *Result
-	usage   cofferdam.Usage
-	acts    int64  // decisions
-	model   string // outcome of the latest model call
-	ended   bool   // sealed
-	invalid error  // an event of our own that cannot be read
+	opened   bool
+	setups   int    // begun
+	boxed    string // id of the latest box that was to be made
+	ready    string // id of the latest box that ran
+	wires    int    // connected to that box
+	told     int    // events of the agent
+	heard    bool   // its end
+	names    []wire.Name
+	execs    map[cofferdam.ExecID]*execution
+	checks   map[int]CheckRun
+	box      Box
+	result   *Result
+	usage    cofferdam.Usage
+	acts     int64  // decisions
+	thwarted int    // acts of git that were allowed and failed
+	model    string // outcome of the latest model call
+	ended    bool   // sealed
+	invalid  error  // an event of our own that cannot be read
 }
 
 // execution is one command of a box, as the log says it.
 type execution struct {
 	offsets sandbox.Offsets // of output on record
 	result  *sandbox.Result
-	wires   int // of the box, when it began
+	// As they were when it began: see seen.
+	wires, thwarted int
 }
 
 // Steps of a session, in the field "step" of session.state events.
@@ -199,8 +202,12 @@ func (s *seen) note(e cofferdam.Event) {
 		s.heard = true
 	case cofferdam.EventModelCall:
 		s.noteModel(e)
+	case cofferdam.EventFetch, cofferdam.EventPush:
+		if e.Of != nil && e.Outcome == gateway.Failed {
+			s.thwarted++
+		}
 	case cofferdam.EventExecStart:
-		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{wires: s.wires}
+		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{wires: s.wires, thwarted: s.thwarted}
 	case cofferdam.EventExecOutput:
 		if x := s.execs[cofferdam.ExecID(f[fieldExec])]; x != nil {
 			end := number(f[fieldOffset]) + number(f[fieldLength])

@@ -86,9 +86,20 @@ func (a *attempt) checkout(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() {
-		return fail("repository", "the workspace could not be made: "+lastLine(ran.tail.String()))
+		return fail("repository", "the workspace could not be made: "+gitReason(ran.tail.String()))
 	}
 	return nil
+}
+
+// gitReason returns what the git gateway had git say, else git's own last line.
+func gitReason(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if said, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), "remote: cofferdam: "); ok {
+			return clip(said, 300)
+		}
+	}
+	return lastLine(text)
 }
 
 func (a *attempt) gitVariables() []string {
@@ -249,7 +260,7 @@ func (a *attempt) capture(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() && a.result.Failure == "" {
-		return fail("agent", "what the agent left could not be pushed to its branch: "+lastLine(ran.tail.String()))
+		return fail("agent", "what the agent left could not be pushed to its branch: "+gitReason(ran.tail.String()))
 	}
 	return nil
 }
