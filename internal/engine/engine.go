@@ -96,7 +96,7 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 // moment, its file may be broken. A folder that another engine holds is final.
 func (e *Engine) first(ctx context.Context) (*child, error) {
 	var err error
-	for try := range freshAfter + 1 {
+	for try := 0; try <= freshAfter; try++ {
 		var c *child
 		if c, err = e.launch(ctx, try == freshAfter); err == nil {
 			return c, nil
@@ -109,6 +109,9 @@ func (e *Engine) first(ctx context.Context) (*child, error) {
 			break
 		}
 		e.o.Log.WarnContext(ctx, "the engine did not start", slog.Any("error", err))
+		if errors.Is(err, errSlow) { // a new file is all that may help
+			try = max(try, freshAfter-1)
+		}
 	}
 	return nil, &cofferdam.Error{Op: "engine.Start", Kind: cofferdam.Unavailable, Subject: "durable engine", Reason: err.Error(), Hint: "see that " + e.o.Program + " is there and that the disk is not full", Err: err}
 }
@@ -285,6 +288,9 @@ func (e *Engine) launch(ctx context.Context, fresh bool) (*child, error) {
 	return c, c.await(ctx, ready)
 }
 
+// errSlow says that the program runs and does not become ready.
+var errSlow = errors.New("it was not ready")
+
 // await waits for the ready line, the child's end or the end of patience.
 func (c *child) await(ctx context.Context, ready <-chan string) error {
 	t := time.NewTimer(startLimit)
@@ -296,9 +302,12 @@ func (c *child) await(ctx context.Context, ready <-chan string) error {
 			return nil
 		}
 		<-c.ended
-		return fmt.Errorf("the engine ended at its start: %w", c.err)
+		if c.err == nil {
+			return errors.New("it ended at its start without saying why")
+		}
+		return fmt.Errorf("it ended at its start: %w", c.err)
 	case <-t.C:
-		err = fmt.Errorf("the engine was not ready after %s", startLimit)
+		err = fmt.Errorf("%w after %s", errSlow, startLimit)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

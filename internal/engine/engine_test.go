@@ -210,8 +210,8 @@ func TestStartRefusals(t *testing.T) {
 		"program that is none": {Program: "/bin/true", Dir: t.TempDir()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Start(ctx, o); cofferdam.KindOf(err) != cofferdam.Unavailable {
-				t.Fatalf("Start: %v, want unavailable", err)
+			if _, err := Start(ctx, o); cofferdam.KindOf(err) != cofferdam.Unavailable || strings.Contains(err.Error(), "nil") {
+				t.Fatalf("Start: %v, want unavailable with a reason", err)
 			}
 		})
 	}
