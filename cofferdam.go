@@ -99,6 +99,33 @@ func (s TaskState) Ended() bool {
 	return false
 }
 
+// Reason codes of an end or a halt. They are words for programs; the comment
+// beside them is the sentence for people.
+const (
+	ReasonCheck       = "check"       // a check did not do what the definition of done says
+	ReasonAgent       = "agent"       // the agent gave up, or left nothing
+	ReasonEnvironment = "environment" // the box could not be made ready
+	ReasonProvider    = "provider"    // the model provider
+	ReasonPolicy      = "policy"      // policy stands in the way
+	ReasonBox         = "box"         // the box was lost, several times
+	ReasonRepository  = "repository"  // the upstream repository
+	ReasonBaseMoved   = "base-moved"  // the base branch is no longer what was proved against
+	ReasonRejected    = "rejected"    // a person said no
+	ReasonCancelled   = "cancelled"   // a person ended it
+	ReasonTime        = "time"        // the agent's time was up
+	ReasonInternal    = "internal"    // Cofferdam itself
+)
+
+// Said is what an agent says of its own work: a claim, not evidence.
+type Said string
+
+// What an agent can say.
+const (
+	SaidDone        Said = "done"
+	SaidNothingToDo Said = "nothing to do"
+	SaidBlocked     Said = "blocked"
+)
+
 // Check is one command of a definition of done.
 type Check struct {
 	Command string `json:"command"` // run by sh -c at the root of the checkout
@@ -143,7 +170,7 @@ type Task struct {
 	Request        TaskRequest `json:"request"`
 	Repo           RepoID      `json:"repo"`
 	State          TaskState   `json:"state"`
-	Reason         string      `json:"reason,omitempty"`  // reason code of an end: environment, provider, policy, agent, budget, check, base-moved …
+	Reason         string      `json:"reason,omitempty"`  // reason code of an end: ReasonCheck …
 	Comment        string      `json:"comment,omitempty"` // one sentence for people
 	Attempt        int         `json:"attempt"`           // from 1
 	Branch         Ref         `json:"branch"`            // the one ref the agent may write
@@ -252,7 +279,7 @@ type Session struct {
 	State       string    `json:"state"` // session states of ARCHITECTURE.md
 	Commit      Commit    `json:"commit,omitempty"`
 	Head        Commit    `json:"head,omitempty"`
-	Said        string    `json:"said,omitempty"` // the agent's claim
+	Said        Said      `json:"said,omitempty"` // the agent's claim
 	Exit        int       `json:"exit"`
 	Failure     string    `json:"failure,omitempty"`
 	Reason      string    `json:"reason,omitempty"`

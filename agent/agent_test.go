@@ -146,7 +146,7 @@ func TestClaudeStreamIsReadHoweverItIsCut(t *testing.T) {
 		if diff := cmp.Diff(want, events); diff != "" {
 			t.Errorf("pieces of %d: %s", n, diff)
 		}
-		if end.Said != NothingToDo || end.Failed || end.Skipped != 0 {
+		if end.Said != cofferdam.SaidNothingToDo || end.Failed || end.Skipped != 0 {
 			t.Errorf("pieces of %d: %+v", n, end)
 		}
 	}
@@ -156,7 +156,7 @@ func TestHostileLinesAreSkippedAndCounted(t *testing.T) {
 	huge := `{"type":"result","result":"` + strings.Repeat("x", MaxLine) + `"}`
 	output := "not json\n[1]\n{\"type\":7}\n\n" + huge + "\n" + `{"type":"result","is_error":true,"result":"cofferdam: blocked: no host"}`
 	events, end := read(t, "claude", output, 1000)
-	if len(events) != 0 || end.Skipped != 4 || end.Said != Blocked || end.Message != "no host" || !end.Failed {
+	if len(events) != 0 || end.Skipped != 4 || end.Said != cofferdam.SaidBlocked || end.Message != "no host" || !end.Failed {
 		t.Fatalf("events %v, end %+v", events, end)
 	}
 }
@@ -185,12 +185,12 @@ func TestPlainLinesAreNoEvents(t *testing.T) {
 
 func TestWhatAnAgentSays(t *testing.T) {
 	for output, want := range map[string]End{
-		"":                                   {Said: Done},
-		"all done":                           {Said: Done, Message: "all done"},
-		"x\ncofferdam: nothing to do\n\n":    {Said: NothingToDo, Message: "cofferdam: nothing to do"},
-		"Cofferdam: Nothing to do.\r\n":      {Said: NothingToDo, Message: "Cofferdam: Nothing to do."},
-		"cofferdam: nothing to do\nbut wait": {Said: Done, Message: "but wait"},
-		"cofferdam: blocked: the API is unknown ": {Said: Blocked, Message: "the API is unknown"},
+		"":                                   {Said: cofferdam.SaidDone},
+		"all done":                           {Said: cofferdam.SaidDone, Message: "all done"},
+		"x\ncofferdam: nothing to do\n\n":    {Said: cofferdam.SaidNothingToDo, Message: "cofferdam: nothing to do"},
+		"Cofferdam: Nothing to do.\r\n":      {Said: cofferdam.SaidNothingToDo, Message: "Cofferdam: Nothing to do."},
+		"cofferdam: nothing to do\nbut wait": {Said: cofferdam.SaidDone, Message: "but wait"},
+		"cofferdam: blocked: the API is unknown ": {Said: cofferdam.SaidBlocked, Message: "the API is unknown"},
 	} {
 		_, end := read(t, "command", output, 100)
 		if diff := cmp.Diff(want, end); diff != "" {

@@ -83,7 +83,7 @@ func TestClaudeCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if end.Said != agent.NothingToDo || end.Failed || end.Skipped != 0 {
+	if end.Said != cofferdam.SaidNothingToDo || end.Failed || end.Skipped != 0 {
 		t.Errorf("end %+v", end)
 	}
 	var seen []string

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"unicode/utf8"
+
+	"cofferdam"
 )
 
 // Limits of what is read from an agent; all of its output is hostile text and
@@ -25,16 +27,6 @@ const (
 )
 
 var readers = []string{lines, claudeStream}
-
-// Said is what an agent says of its own work: a claim, not evidence.
-type Said string
-
-// What an agent can say.
-const (
-	Done        Said = "done"
-	NothingToDo Said = "nothing to do"
-	Blocked     Said = "blocked"
-)
 
 // Markers of the last line by which an agent says that it did nothing.
 const (
@@ -62,7 +54,7 @@ type Event struct {
 
 // End is what was read by the end of an agent's output.
 type End struct {
-	Said    Said
+	Said    cofferdam.Said
 	Message string // last words, bounded by MaxText; of a blocked agent, its reason
 	Failed  bool   // the agent says that it could not go on, such as an unreachable provider
 	Skipped int    // lines longer than MaxLine or not readable
@@ -159,16 +151,16 @@ func (r *Reader) send(e Event) error {
 }
 
 // said finds the agent's claim in the last line of its last words.
-func said(words string) (Said, string) {
+func said(words string) (cofferdam.Said, string) {
 	words = strings.TrimSpace(words)
 	last := strings.TrimSpace(words[strings.LastIndexByte(words, '\n')+1:])
 	switch low := strings.ToLower(last); {
 	case strings.TrimSuffix(low, ".") == nothingMarker:
-		return NothingToDo, bound(words)
+		return cofferdam.SaidNothingToDo, bound(words)
 	case strings.HasPrefix(low, blockedMarker):
-		return Blocked, bound(strings.TrimSpace(last[len(blockedMarker):]))
+		return cofferdam.SaidBlocked, bound(strings.TrimSpace(last[len(blockedMarker):]))
 	}
-	return Done, bound(words)
+	return cofferdam.SaidDone, bound(words)
 }
 
 // bound makes hostile text small and valid UTF-8, keeping its end: the last

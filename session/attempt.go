@@ -18,15 +18,6 @@ import (
 	"cofferdam/sandbox"
 )
 
-// Reason codes of Result.Failure. Source: ARCHITECTURE.md, "States and exit codes".
-const (
-	failedEnvironment = "environment"
-	failedProvider    = "provider"
-	failedPolicy      = "policy"
-	failedBox         = "box"
-	failedCancelled   = "cancelled"
-)
-
 // DefaultCheckTimeout bounds a check of which nobody said how long it may take.
 const DefaultCheckTimeout = 15 * time.Minute
 
@@ -161,7 +152,7 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 		r.Box, r.Usage = s.box, s.usage
 	})
 	if r.Session == "" { // sealed by other hands before there was a result
-		r.Session, r.Failure, r.Reason = a.plan.ID, failedBox, "the session's log was sealed before it had a result"
+		r.Session, r.Failure, r.Reason = a.plan.ID, cofferdam.ReasonBox, "the session's log was sealed before it had a result"
 	}
 	r.Sealed = Head{Size: head.Size, Root: head.Root, Time: head.Time}
 	return r, nil

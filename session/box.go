@@ -75,7 +75,7 @@ func (a *attempt) setup(ctx context.Context, path string, commands []string) (er
 	a.ledger.look(func(s *seen) { try = s.setups + 1 })
 	allow, err := policy.ParseAllow(a.adapter.Allow, a.o.Presets)
 	if err != nil {
-		return failFor(failedEnvironment, err)
+		return failFor(cofferdam.ReasonEnvironment, err)
 	}
 	caller, err := a.caller(policy.Grant{Allow: allow, Operator: a.o.Policy}, gateway.Setup)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *attempt) setup(ctx context.Context, path string, commands []string) (er
 	s.ID, s.Env, s.SetupPhase = a.setupBoxID(), path, true
 	box, err := a.o.Driver.Create(ctx, s)
 	if err != nil {
-		return failFor(failedEnvironment, err)
+		return failFor(cofferdam.ReasonEnvironment, err)
 	}
 	defer func() { // the image is whole only when the box has let go of it
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
@@ -120,7 +120,7 @@ func (a *attempt) setupCommand(ctx context.Context, box sandbox.Box, id, text st
 		return err
 	}
 	if ran.Exit != 0 || ran.TimedOut {
-		return fail(failedEnvironment, fmt.Sprintf("the setup of agent %s ended with %d at: %s: %s",
+		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the setup of agent %s ended with %d at: %s: %s",
 			a.adapter.Name, ran.Exit, text, lastLine(ran.tail.String())))
 	}
 	return nil
@@ -155,7 +155,7 @@ func (a *attempt) enter(ctx context.Context) error {
 	s.Hostname = fmt.Sprintf("t-%d", a.plan.Number)
 	box, err := a.o.Driver.Create(ctx, s)
 	if err != nil {
-		return failFor(failedEnvironment, err)
+		return failFor(cofferdam.ReasonEnvironment, err)
 	}
 	a.box = box
 	return a.ready(ctx)
@@ -178,7 +178,7 @@ func (a *attempt) ready(ctx context.Context) error {
 		return boxError(err)
 	}
 	if st.State != sandbox.Ready {
-		return fail(failedBox, errBoxLost.Error()+": "+st.Reason)
+		return fail(cofferdam.ReasonBox, errBoxLost.Error()+": "+st.Reason)
 	}
 	known := false
 	a.ledger.look(func(s *seen) { known = s.ready == string(st.ID) })
@@ -195,7 +195,7 @@ func (a *attempt) ready(ctx context.Context) error {
 // boxError makes a failure of a box that is gone.
 func boxError(err error) error {
 	if lost(err) {
-		return fail(failedBox, errBoxLost.Error())
+		return fail(cofferdam.ReasonBox, errBoxLost.Error())
 	}
 	return err
 }

@@ -101,7 +101,7 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 		return nil, err
 	}
 	if res.Lost {
-		return nil, fail(failedBox, errBoxLost.Error()+": "+res.Reason)
+		return nil, fail(cofferdam.ReasonBox, errBoxLost.Error()+": "+res.Reason)
 	}
 	done := a.judge(out.ran(res), c.ID)
 	return done, a.ledger.put(ctx, cofferdam.EventExecEnd, string(c.ID), map[string]string{

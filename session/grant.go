@@ -25,7 +25,7 @@ type grant struct {
 // by the project file of the base commit, with the operator's policy over it.
 func (a *attempt) authorize(ctx context.Context) error {
 	if a.adapter.Model && a.plan.Model.Name == "" {
-		return fail(failedProvider, "agent "+a.adapter.Name+" calls a model, and the task has none")
+		return fail(cofferdam.ReasonProvider, "agent "+a.adapter.Name+" calls a model, and the task has none")
 	}
 	project, err := a.project(ctx)
 	if err != nil {
@@ -33,14 +33,14 @@ func (a *attempt) authorize(ctx context.Context) error {
 	}
 	allow, err := policy.ParseAllow(append(append([]string{}, a.o.Allow...), a.plan.Request.Allow...), a.o.Presets)
 	if err != nil {
-		return failFor(failedPolicy, err)
+		return failFor(cofferdam.ReasonPolicy, err)
 	}
 	wide := policy.Grant{
 		Allow: allow, Repo: a.plan.Repo.ID, Branch: a.plan.Branch, Model: a.plan.Model.Name, Operator: a.o.Policy,
 	}
 	narrow, err := wide.Narrow(project)
 	if err != nil {
-		return failFor(failedPolicy, err)
+		return failFor(cofferdam.ReasonPolicy, err)
 	}
 	limits := sandbox.DefaultLimits
 	if l := a.plan.Request.Limits; l != nil {
@@ -72,10 +72,10 @@ func (a *attempt) project(ctx context.Context) (policy.Project, error) {
 		return policy.Project{}, nil
 	}
 	if err != nil {
-		return policy.Project{}, failFor(failedPolicy, err)
+		return policy.Project{}, failFor(cofferdam.ReasonPolicy, err)
 	}
 	p, err := policy.ParseProject(text)
-	return p, failIf(err, failedPolicy)
+	return p, failIf(err, cofferdam.ReasonPolicy)
 }
 
 func failIf(err error, code string) error {
@@ -89,7 +89,7 @@ func failIf(err error, code string) error {
 func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, error) {
 	set, err := policy.New(g)
 	if err != nil {
-		return nil, failFor(failedPolicy, err)
+		return nil, failFor(cofferdam.ReasonPolicy, err)
 	}
 	p := a.plan
 	c := &gateway.Caller{

@@ -229,7 +229,7 @@ func (b *bench) sameEnd(name string, p session.Plan, r session.Result) {
 				tools++
 			}
 		}
-		if r.Said != session.SaidNothingToDo || tools != 2 {
+		if r.Said != cofferdam.SaidNothingToDo || tools != 2 {
 			b.t.Errorf("%s: %d events of tools, %+v", name, tools, r)
 		}
 	default:

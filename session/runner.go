@@ -169,7 +169,7 @@ func (a *attempt) settle(ctx context.Context, err error) error {
 	var f *failure
 	switch {
 	case errors.Is(context.Cause(ctx), ErrTaskEnded):
-		a.result.Failure, a.result.Reason = failedCancelled, "its task has ended"
+		a.result.Failure, a.result.Reason = cofferdam.ReasonCancelled, "its task has ended"
 	case ctx.Err() != nil:
 		return context.Cause(ctx) // what failed then failed because of that
 	case errors.As(err, &f):

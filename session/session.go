@@ -32,20 +32,10 @@ type Plan struct {
 	Checks  []cofferdam.Check     `json:"checks,omitempty"` // Proof: run in this order, all of them
 }
 
-// Said is what the agent says of its own work. It is a claim, not evidence.
-type Said string
-
-// What an agent can say.
-const (
-	SaidDone        Said = "done"
-	SaidNothingToDo Said = "nothing to do"
-	SaidBlocked     Said = "blocked"
-)
-
 // Result is what came of a session.
 type Result struct {
 	Session  cofferdam.SessionID `json:"session"`
-	Said     Said                `json:"said"`
+	Said     cofferdam.Said      `json:"said"`
 	Message  string              `json:"message"` // the agent's last words, bounded; hostile text
 	Exit     int                 `json:"exit"`    // of the agent
 	TimedOut bool                `json:"timed_out"`
@@ -54,8 +44,8 @@ type Result struct {
 	Usage    cofferdam.Usage     `json:"usage"`
 	Sealed   Head                `json:"sealed"`
 	Box      Box                 `json:"box"`
-	// Failure is a reason code when the session could not do its work:
-	// environment, provider, policy, agent, box; Reason is the sentence.
+	// Failure is a reason code (cofferdam.ReasonBox …) when the session could
+	// not do its work; Reason is the sentence.
 	Failure string `json:"failure,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }

@@ -257,7 +257,7 @@ func TestWorkFromOpenToSealed(t *testing.T) {
 	b := newBench(t, nil)
 	p := b.plan(`echo looking; echo oops >&2; echo "1 + 1 = 2" > calc.txt; git commit -qam 'mend'; echo left > extra.txt; echo all done`)
 	r := b.run(p)
-	if r.Failure != "" || r.Exit != 0 || r.Said != session.SaidDone || r.Message != "all done" || r.Session != p.ID {
+	if r.Failure != "" || r.Exit != 0 || r.Said != cofferdam.SaidDone || r.Message != "all done" || r.Session != p.ID {
 		t.Fatalf("result %+v", r)
 	}
 	if at := b.git("-C", b.repo.Upstream, "rev-parse", string(p.Branch)); at != string(r.Head) {
@@ -290,17 +290,17 @@ func TestWorkFromOpenToSealed(t *testing.T) {
 
 func TestNothingToDoAndBlocked(t *testing.T) {
 	b := newBench(t, nil)
-	for text, want := range map[string]session.Said{
-		"echo 'cofferdam: nothing to do'":         session.SaidNothingToDo,
-		"echo 'cofferdam: blocked: no such host'": session.SaidBlocked,
-		"echo hello; exit 3":                      session.SaidDone,
-		"cat; echo 'cofferdam: nothing to do'":    session.SaidNothingToDo, // BR-02: its input has ended
+	for text, want := range map[string]cofferdam.Said{
+		"echo 'cofferdam: nothing to do'":         cofferdam.SaidNothingToDo,
+		"echo 'cofferdam: blocked: no such host'": cofferdam.SaidBlocked,
+		"echo hello; exit 3":                      cofferdam.SaidDone,
+		"cat; echo 'cofferdam: nothing to do'":    cofferdam.SaidNothingToDo, // BR-02: its input has ended
 	} {
 		r := b.run(b.plan(text))
 		if r.Said != want || r.Head != "" || r.Failure != "" {
 			t.Errorf("%s: %+v", text, r)
 		}
-		if want == session.SaidDone && r.Exit != 3 {
+		if want == cofferdam.SaidDone && r.Exit != 3 {
 			t.Errorf("exit %d", r.Exit)
 		}
 	}

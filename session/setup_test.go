@@ -54,7 +54,7 @@ func TestEnvironmentIsMadeOnceWithItsOwnGrant(t *testing.T) {
 	})
 	first := b.claude()
 	r := b.run(first)
-	if r.Failure != "" || r.Said != session.SaidNothingToDo {
+	if r.Failure != "" || r.Said != cofferdam.SaidNothingToDo {
 		t.Fatalf("%+v", r)
 	}
 	setup, work := b.wires[0].caller, b.wires[1].caller

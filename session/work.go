@@ -86,7 +86,7 @@ func (a *attempt) checkout(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() {
-		return fail("repository", "the workspace could not be made: "+gitReason(ran.tail.String()))
+		return fail(cofferdam.ReasonRepository, "the workspace could not be made: "+gitReason(ran.tail.String()))
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (a *attempt) runAgent(ctx context.Context) error {
 		Branch: strings.TrimPrefix(string(p.Branch), "refs/heads/"),
 	})
 	if err != nil {
-		return failFor("agent", err)
+		return failFor(cofferdam.ReasonAgent, err)
 	}
 	c.ID, c.Dir, c.Timeout = execAgent, sandbox.WorkDir, a.o.AgentTimeout
 	if p.Request.Timeout > 0 {
@@ -184,12 +184,12 @@ func (a *attempt) tell(ctx context.Context, e agent.Event) error {
 // hear takes down how the agent ended.
 func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
 	r := &a.result
-	r.Said, r.Message, r.Exit, r.TimedOut = Said(end.Said), end.Message, ran.Exit, ran.TimedOut
+	r.Said, r.Message, r.Exit, r.TimedOut = end.Said, end.Message, ran.Exit, ran.TimedOut
 	model, heard := "", false
 	a.ledger.look(func(s *seen) { model, heard = s.model, s.heard })
 	if end.Failed && model != "" && model != gateway.OK {
 		// What it did until then is captured all the same.
-		r.Failure, r.Reason = failedProvider, "the model provider failed: "+lastLine(end.Message)
+		r.Failure, r.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
 	}
 	if heard {
 		return nil // an earlier process put it on record
@@ -226,7 +226,7 @@ func (a *attempt) runChecks(ctx context.Context) error {
 			return err
 		}
 		if ran.failed() && ran.disturbed {
-			return fail(failedBox, fmt.Sprintf("check %d failed while no server served the box's network, which proves nothing", i+1))
+			return fail(cofferdam.ReasonBox, fmt.Sprintf("check %d failed while no server served the box's network, which proves nothing", i+1))
 		}
 		run := CheckRun{
 			Command: c.Command, Exit: ran.Exit, TimedOut: ran.TimedOut, Stdout: ran.stdout, Stderr: ran.stderr,
@@ -260,7 +260,7 @@ func (a *attempt) capture(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() && a.result.Failure == "" {
-		return fail("agent", "what the agent left could not be pushed to its branch: "+gitReason(ran.tail.String()))
+		return fail(cofferdam.ReasonAgent, "what the agent left could not be pushed to its branch: "+gitReason(ran.tail.String()))
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func (s *Service) Cancel(ctx context.Context, scope cofferdam.Scope, by cofferda
 		if t.State.Ended() {
 			return s.stale("task.Cancel", *t, fmt.Sprintf("has ended already: %s", t.State), "")
 		}
-		t.State, t.Reason, t.Comment = cofferdam.Cancelled, ReasonCancelled, "cancelled by "+by.Name
+		t.State, t.Reason, t.Comment = cofferdam.Cancelled, cofferdam.ReasonCancelled, "cancelled by "+by.Name
 		return nil
 	})
 }
@@ -204,7 +204,7 @@ func (s *Service) Reject(ctx context.Context, scope cofferdam.Scope, by cofferda
 		if _, err := s.store.LandingOf(ctx, t.ID, t.Head); err == nil {
 			return s.stale("task.Reject", *t, "is being landed", "wait until it has landed")
 		}
-		t.State, t.Reason, t.Comment = cofferdam.Blocked, ReasonRejected, clip("rejected by "+by.Name+": "+why)
+		t.State, t.Reason, t.Comment = cofferdam.Blocked, cofferdam.ReasonRejected, clip("rejected by "+by.Name+": "+why)
 		return nil
 	})
 }

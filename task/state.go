@@ -7,23 +7,6 @@ import (
 	"cofferdam"
 )
 
-// Reason codes of an end or a halt. They are words for programs; the comment
-// beside them is the sentence for people.
-const (
-	ReasonCheck       = "check"       // a check did not do what the definition of done says
-	ReasonAgent       = "agent"       // the agent gave up, or left nothing
-	ReasonEnvironment = "environment" // the box could not be made ready
-	ReasonProvider    = "provider"    // the model provider
-	ReasonPolicy      = "policy"      // policy stands in the way
-	ReasonBox         = "box"         // the box was lost, several times
-	ReasonRepository  = "repository"  // the upstream repository
-	ReasonBaseMoved   = "base-moved"  // the base branch is no longer what was proved against
-	ReasonRejected    = "rejected"    // a person said no
-	ReasonCancelled   = "cancelled"   // a person ended it
-	ReasonTime        = "time"        // the agent's time was up
-	ReasonInternal    = "internal"    // Cofferdam itself
-)
-
 // next is the whole state machine: from each state the states that may follow.
 // internal/store holds the same table as a trigger; a test compares the two.
 func next() map[cofferdam.TaskState][]cofferdam.TaskState {

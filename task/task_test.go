@@ -321,7 +321,7 @@ func TestCancelRetryReject(t *testing.T) {
 	_, err := d.Reject(ctx, d.scope, claude, "t-1", "no")
 	wantKind(t, err, cofferdam.Forbidden)
 	v, err = d.Reject(ctx, d.scope, ada, "t-1", "not this way")
-	if err != nil || v.State != cofferdam.Blocked || v.Reason != task.ReasonRejected || !strings.Contains(v.Comment, "not this way") {
+	if err != nil || v.State != cofferdam.Blocked || v.Reason != cofferdam.ReasonRejected || !strings.Contains(v.Comment, "not this way") {
 		t.Fatalf("rejected: %s %s %q, %v", v.State, v.Reason, v.Comment, err)
 	}
 	v, err = d.Retry(ctx, d.scope, ada, "t-1")

@@ -163,7 +163,7 @@ func (r run) view() cofferdam.Session {
 	if res.Failure != "" {
 		v.State = "failed"
 	}
-	v.Head, v.Said, v.Exit, v.Failure, v.Reason, v.Usage = res.Head, string(res.Said), res.Exit, res.Failure, res.Reason, res.Usage
+	v.Head, v.Said, v.Exit, v.Failure, v.Reason, v.Usage = res.Head, res.Said, res.Exit, res.Failure, res.Reason, res.Usage
 	v.Tier, v.Kernel, v.Image, v.Environment, v.Policy = res.Box.Tier, res.Box.Kernel, res.Box.Image, res.Box.Environment, res.Box.Policy
 	v.TraceSize, v.TraceRoot, v.Sealed = res.Sealed.Size, res.Sealed.Root, res.Sealed.Time
 	return v

@@ -278,12 +278,12 @@ func TestSessions(t *testing.T) {
 	if d := cmp.Diff(two, got); d != "" {
 		t.Fatalf("plan (-kept +found):\n%s", d)
 	}
-	r := session.Result{Session: two.ID, Said: session.SaidDone, Head: head, Usage: cofferdam.Usage{InputTokens: 7, Refused: 2}}
+	r := session.Result{Session: two.ID, Said: cofferdam.SaidDone, Head: head, Usage: cofferdam.Usage{InputTokens: 7, Refused: 2}}
 	if err := p.SaveResult(ctx, r); err != nil {
 		t.Fatal(err)
 	}
 	late := r
-	late.Said = session.SaidBlocked
+	late.Said = cofferdam.SaidBlocked
 	if err := p.SaveResult(ctx, late); err != nil {
 		t.Fatal(err)
 	}

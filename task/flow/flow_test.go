@@ -74,11 +74,11 @@ func TestOutcomes(t *testing.T) {
 		{"good", "good", []cofferdam.Check{mend, keep}, cofferdam.InReview, ""},
 		{"regression only", "good", []cofferdam.Check{keep}, cofferdam.InReview, ""},
 		{"nothing to do", "idle", []cofferdam.Check{keep}, cofferdam.NothingToDo, ""},
-		{"idle", "idle", []cofferdam.Check{mend}, cofferdam.Blocked, task.ReasonAgent},
+		{"idle", "idle", []cofferdam.Check{mend}, cofferdam.Blocked, cofferdam.ReasonAgent},
 		{"two boxes lost", "loses 2", nil, cofferdam.InReview, ""},
-		{"all boxes lost", "loses 3", nil, cofferdam.Blocked, task.ReasonBox},
-		{"foreign commit", "foreign", nil, cofferdam.Blocked, task.ReasonAgent},
-		{"broken", "broken", nil, cofferdam.Failed, task.ReasonInternal},
+		{"all boxes lost", "loses 3", nil, cofferdam.Blocked, cofferdam.ReasonBox},
+		{"foreign commit", "foreign", nil, cofferdam.Blocked, cofferdam.ReasonAgent},
+		{"broken", "broken", nil, cofferdam.Failed, cofferdam.ReasonInternal},
 		{"away for a while", "away", nil, cofferdam.InReview, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestOutcomes(t *testing.T) {
 		s.actors.mu.Lock()
 		s.actors.unsynced = false
 		s.actors.mu.Unlock()
-		if err != nil || v.State != cofferdam.Blocked || v.Reason != task.ReasonRepository || !strings.Contains(v.Comment, "there is none") {
+		if err != nil || v.State != cofferdam.Blocked || v.Reason != cofferdam.ReasonRepository || !strings.Contains(v.Comment, "there is none") {
 			t.Fatalf("%s %q %q, %v", v.State, v.Reason, v.Comment, err)
 		}
 	})
@@ -216,7 +216,7 @@ func testLanding(t *testing.T, ctx context.Context, s *stage) {
 		}
 		return nil
 	})
-	if err != errReached || late.State != cofferdam.InReview || late.Reason != task.ReasonBaseMoved || !strings.Contains(late.Comment, "task retry") {
+	if err != errReached || late.State != cofferdam.InReview || late.Reason != cofferdam.ReasonBaseMoved || !strings.Contains(late.Comment, "task retry") {
 		t.Fatalf("after the base moved: %s %q %q, %v", late.State, late.Reason, late.Comment, err)
 	}
 	if err := write(filepath.Join(s.dir, "base"), string(baseCommit)); err != nil {

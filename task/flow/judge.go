@@ -6,7 +6,6 @@ import (
 
 	"cofferdam"
 	"cofferdam/session"
-	"cofferdam/task"
 )
 
 // holds says whether a check passed.
@@ -44,11 +43,11 @@ func ofBase(checks []cofferdam.Check, r session.Result) verdict {
 		run := r.Checks[i]
 		switch {
 		case run.TimedOut:
-			return blocked(task.ReasonCheck, "check %s did not end on the base in time", brief(c.Command))
+			return blocked(cofferdam.ReasonCheck, "check %s did not end on the base in time", brief(c.Command))
 		case c.MustFailFirst && holds(run):
-			return blocked(task.ReasonCheck, "check %s passes on the base already, so passing later would prove nothing; give it as --keep if it must go on passing", brief(c.Command))
+			return blocked(cofferdam.ReasonCheck, "check %s passes on the base already, so passing later would prove nothing; give it as --keep if it must go on passing", brief(c.Command))
 		case !c.MustFailFirst && !holds(run):
-			return blocked(task.ReasonCheck, "check %s must pass on the base to be kept, and ended there with %d; give it as --check if the task is to mend it", brief(c.Command), run.Exit)
+			return blocked(cofferdam.ReasonCheck, "check %s must pass on the base to be kept, and ended there with %d; give it as --check if the task is to mend it", brief(c.Command), run.Exit)
 		}
 	}
 	return verdict{}
@@ -62,20 +61,20 @@ func ofWork(checks []cofferdam.Check, r session.Result, changed bool) verdict {
 	}
 	switch {
 	case r.TimedOut:
-		return verdict{cofferdam.TimedOut, task.ReasonTime, "the agent's time was up"}
-	case r.Said == session.SaidBlocked:
-		return blocked(task.ReasonAgent, "the agent says it is blocked: %s", words(r.Message))
+		return verdict{cofferdam.TimedOut, cofferdam.ReasonTime, "the agent's time was up"}
+	case r.Said == cofferdam.SaidBlocked:
+		return blocked(cofferdam.ReasonAgent, "the agent says it is blocked: %s", words(r.Message))
 	case changed:
 		return verdict{}
-	case r.Said == session.SaidNothingToDo:
+	case r.Said == cofferdam.SaidNothingToDo:
 		for _, c := range checks {
 			if c.MustFailFirst { // it was seen failing on the base, which is what there is
-				return blocked(task.ReasonAgent, "the agent says there is nothing to do, but check %s fails", brief(c.Command))
+				return blocked(cofferdam.ReasonAgent, "the agent says there is nothing to do, but check %s fails", brief(c.Command))
 			}
 		}
 		return verdict{cofferdam.NothingToDo, "", "nothing was changed, and every check holds on the base"}
 	}
-	return blocked(task.ReasonAgent, "the agent ended with %d and left no commit", r.Exit)
+	return blocked(cofferdam.ReasonAgent, "the agent ended with %d and left no commit", r.Exit)
 }
 
 // ofProof judges the checks as they ran on the agent's commit.
@@ -90,9 +89,9 @@ func ofProof(checks []cofferdam.Check, r session.Result) verdict {
 		run := r.Checks[i]
 		switch {
 		case run.TimedOut:
-			return blocked(task.ReasonCheck, "check %s did not end in time on the agent's commit", brief(c.Command))
+			return blocked(cofferdam.ReasonCheck, "check %s did not end in time on the agent's commit", brief(c.Command))
 		case !holds(run):
-			return blocked(task.ReasonCheck, "check %s ended with %d on the agent's commit", brief(c.Command), run.Exit)
+			return blocked(cofferdam.ReasonCheck, "check %s ended with %d on the agent's commit", brief(c.Command), run.Exit)
 		}
 	}
 	return verdict{}
@@ -102,11 +101,11 @@ func ofProof(checks []cofferdam.Check, r session.Result) verdict {
 // missing result is never a pass.
 func complete(checks []cofferdam.Check, r session.Result) verdict {
 	if len(r.Checks) != len(checks) {
-		return blocked(task.ReasonBox, "%d of %d checks have a result", len(r.Checks), len(checks))
+		return blocked(cofferdam.ReasonBox, "%d of %d checks have a result", len(r.Checks), len(checks))
 	}
 	for i, c := range checks {
 		if r.Checks[i].Command != c.Command {
-			return blocked(task.ReasonBox, "result %d is of another check", i+1)
+			return blocked(cofferdam.ReasonBox, "result %d is of another check", i+1)
 		}
 	}
 	return verdict{}

@@ -6,7 +6,6 @@ import (
 
 	"cofferdam"
 	"cofferdam/session"
-	"cofferdam/task"
 )
 
 var (
@@ -33,7 +32,7 @@ func TestJudge(t *testing.T) {
 	lost := session.Result{Failure: "environment", Reason: "npm install ended with 1"}
 	swapped := runs(1, 0)
 	swapped.Checks[0], swapped.Checks[1] = swapped.Checks[1], swapped.Checks[0]
-	said := func(s session.Said, message string) session.Result {
+	said := func(s cofferdam.Said, message string) session.Result {
 		return session.Result{Said: s, Message: message, Exit: 3}
 	}
 	for _, c := range []struct {
@@ -45,32 +44,32 @@ func TestJudge(t *testing.T) {
 	}{
 		{"base: one fails, one passes", ofBase(both, runs(1, 0)), "", "", ""},
 		{"base: command not found is a failure", ofBase(both, runs(127, 0)), "", "", ""},
-		{"base: passes already", ofBase(both, runs(0, 0)), cofferdam.Blocked, task.ReasonCheck, "--keep"},
-		{"base: nothing to keep", ofBase(both, runs(1, 1)), cofferdam.Blocked, task.ReasonCheck, "--check"},
-		{"base: no end", ofBase(both, late(runs(1, 0), 0)), cofferdam.Blocked, task.ReasonCheck, "in time"},
-		{"base: no end of a kept one", ofBase(both, late(runs(1, 0), 1)), cofferdam.Blocked, task.ReasonCheck, "in time"},
-		{"base: a result is missing", ofBase(both, runs(1)), cofferdam.Blocked, task.ReasonBox, "1 of 2"},
-		{"base: no result at all", ofBase(both, session.Result{}), cofferdam.Blocked, task.ReasonBox, "0 of 2"},
-		{"base: results of others", ofBase(both, swapped), cofferdam.Blocked, task.ReasonBox, "another"},
+		{"base: passes already", ofBase(both, runs(0, 0)), cofferdam.Blocked, cofferdam.ReasonCheck, "--keep"},
+		{"base: nothing to keep", ofBase(both, runs(1, 1)), cofferdam.Blocked, cofferdam.ReasonCheck, "--check"},
+		{"base: no end", ofBase(both, late(runs(1, 0), 0)), cofferdam.Blocked, cofferdam.ReasonCheck, "in time"},
+		{"base: no end of a kept one", ofBase(both, late(runs(1, 0), 1)), cofferdam.Blocked, cofferdam.ReasonCheck, "in time"},
+		{"base: a result is missing", ofBase(both, runs(1)), cofferdam.Blocked, cofferdam.ReasonBox, "1 of 2"},
+		{"base: no result at all", ofBase(both, session.Result{}), cofferdam.Blocked, cofferdam.ReasonBox, "0 of 2"},
+		{"base: results of others", ofBase(both, swapped), cofferdam.Blocked, cofferdam.ReasonBox, "another"},
 		{"base: no environment", ofBase(both, lost), cofferdam.Blocked, "environment", "npm install"},
 
-		{"work: a commit", ofWork(both, said(session.SaidDone, ""), true), "", "", ""},
-		{"work: a commit, and claims of nothing to do", ofWork(both, said(session.SaidNothingToDo, ""), true), "", "", ""},
-		{"work: no commit", ofWork(both, said(session.SaidDone, "all done!"), false), cofferdam.Blocked, task.ReasonAgent, "left no commit"},
-		{"work: nothing to do while a check fails", ofWork(both, said(session.SaidNothingToDo, ""), false), cofferdam.Blocked, task.ReasonAgent, "make test"},
-		{"work: nothing to do", ofWork(only, said(session.SaidNothingToDo, ""), false), cofferdam.NothingToDo, "", "every check holds"},
-		{"work: nothing changed, nothing said", ofWork(only, said("", ""), false), cofferdam.Blocked, task.ReasonAgent, "left no commit"},
-		{"work: blocked", ofWork(only, said(session.SaidBlocked, "need\n\ta  key"), true), cofferdam.Blocked, task.ReasonAgent, `"need a key"`},
-		{"work: blocked without a word", ofWork(only, said(session.SaidBlocked, " "), false), cofferdam.Blocked, task.ReasonAgent, "no reason"},
-		{"work: time is up", ofWork(both, session.Result{TimedOut: true, Said: session.SaidDone}, true), cofferdam.TimedOut, task.ReasonTime, ""},
-		{"work: provider", ofWork(both, session.Result{Failure: "provider", Reason: "no answer"}, false), cofferdam.Blocked, task.ReasonProvider, "no answer"},
+		{"work: a commit", ofWork(both, said(cofferdam.SaidDone, ""), true), "", "", ""},
+		{"work: a commit, and claims of nothing to do", ofWork(both, said(cofferdam.SaidNothingToDo, ""), true), "", "", ""},
+		{"work: no commit", ofWork(both, said(cofferdam.SaidDone, "all done!"), false), cofferdam.Blocked, cofferdam.ReasonAgent, "left no commit"},
+		{"work: nothing to do while a check fails", ofWork(both, said(cofferdam.SaidNothingToDo, ""), false), cofferdam.Blocked, cofferdam.ReasonAgent, "make test"},
+		{"work: nothing to do", ofWork(only, said(cofferdam.SaidNothingToDo, ""), false), cofferdam.NothingToDo, "", "every check holds"},
+		{"work: nothing changed, nothing said", ofWork(only, said("", ""), false), cofferdam.Blocked, cofferdam.ReasonAgent, "left no commit"},
+		{"work: blocked", ofWork(only, said(cofferdam.SaidBlocked, "need\n\ta  key"), true), cofferdam.Blocked, cofferdam.ReasonAgent, `"need a key"`},
+		{"work: blocked without a word", ofWork(only, said(cofferdam.SaidBlocked, " "), false), cofferdam.Blocked, cofferdam.ReasonAgent, "no reason"},
+		{"work: time is up", ofWork(both, session.Result{TimedOut: true, Said: cofferdam.SaidDone}, true), cofferdam.TimedOut, cofferdam.ReasonTime, ""},
+		{"work: provider", ofWork(both, session.Result{Failure: "provider", Reason: "no answer"}, false), cofferdam.Blocked, cofferdam.ReasonProvider, "no answer"},
 
 		{"proof: all pass", ofProof(both, runs(0, 0)), "", "", ""},
-		{"proof: one fails", ofProof(both, runs(1, 0)), cofferdam.Blocked, task.ReasonCheck, "make test"},
-		{"proof: a kept one fails", ofProof(both, runs(0, 2)), cofferdam.Blocked, task.ReasonCheck, "ended with 2"},
-		{"proof: exit 0 by the clock is no pass", ofProof(both, late(runs(0, 0), 1)), cofferdam.Blocked, task.ReasonCheck, "in time"},
-		{"proof: missing", ofProof(both, runs(0)), cofferdam.Blocked, task.ReasonBox, "1 of 2"},
-		{"proof: box lost", ofProof(both, session.Result{Failure: "box", Reason: "gone"}), cofferdam.Blocked, task.ReasonBox, "gone"},
+		{"proof: one fails", ofProof(both, runs(1, 0)), cofferdam.Blocked, cofferdam.ReasonCheck, "make test"},
+		{"proof: a kept one fails", ofProof(both, runs(0, 2)), cofferdam.Blocked, cofferdam.ReasonCheck, "ended with 2"},
+		{"proof: exit 0 by the clock is no pass", ofProof(both, late(runs(0, 0), 1)), cofferdam.Blocked, cofferdam.ReasonCheck, "in time"},
+		{"proof: missing", ofProof(both, runs(0)), cofferdam.Blocked, cofferdam.ReasonBox, "1 of 2"},
+		{"proof: box lost", ofProof(both, session.Result{Failure: "box", Reason: "gone"}), cofferdam.Blocked, cofferdam.ReasonBox, "gone"},
 	} {
 		if c.got.to != c.to || c.got.reason != c.reason || !strings.Contains(c.got.comment, c.says) {
 			t.Errorf("%s: %+v, want %q %q saying %q", c.name, c.got, c.to, c.reason, c.says)

@@ -31,7 +31,7 @@ func (s *steps) land(ctx context.Context, t cofferdam.Task) error {
 			if passing(err) {
 				return err
 			}
-			return s.unland(ctx, t, task.ReasonPolicy, err)
+			return s.unland(ctx, t, cofferdam.ReasonPolicy, err)
 		}
 		if again, err := s.moveBase(ctx, t, l); err != nil || again {
 			return err
@@ -82,11 +82,11 @@ func (s *steps) moveBase(ctx context.Context, t cofferdam.Task, l task.Landing) 
 	case moved == nil:
 		return false, nil
 	case cofferdam.KindOf(moved) == cofferdam.Conflict:
-		return true, s.unland(ctx, t, task.ReasonBaseMoved, moved)
+		return true, s.unland(ctx, t, cofferdam.ReasonBaseMoved, moved)
 	case passing(moved) && int(activity.GetInfo(ctx).Attempt) < maxRepeats, ctx.Err() != nil:
 		return false, moved
 	}
-	return true, s.unland(ctx, t, task.ReasonRepository, moved)
+	return true, s.unland(ctx, t, cofferdam.ReasonRepository, moved)
 }
 
 // unland takes a person's wish back when it cannot be met. The task stays in
@@ -94,7 +94,7 @@ func (s *steps) moveBase(ctx context.Context, t cofferdam.Task, l task.Landing) 
 func (s *steps) unland(ctx context.Context, t cofferdam.Task, reason string, why error) error {
 	s.o.Log.WarnContext(ctx, "a landing was given up", slog.String("task", string(t.ID)), slog.Any("error", why))
 	comment := "not landed: " + sentence(why)
-	if reason == task.ReasonBaseMoved {
+	if reason == cofferdam.ReasonBaseMoved {
 		comment += "; cofferdam task retry " + t.Short() + " starts from the base branch as it is now"
 	}
 	if _, err := s.move(ctx, t, verdict{to: t.State, reason: reason, comment: comment}, nil); err != nil {
@@ -126,7 +126,7 @@ func (s *steps) close(ctx context.Context, p session.Plan) error {
 	res, err := s.o.Sessions.Run(over, p)
 	switch {
 	case errors.Is(err, session.ErrTaskEnded):
-		res = session.Result{Session: p.ID, Failure: task.ReasonCancelled, Reason: "its task has ended"}
+		res = session.Result{Session: p.ID, Failure: cofferdam.ReasonCancelled, Reason: "its task has ended"}
 	case err != nil:
 		return err
 	case res.Session != p.ID:

@@ -195,7 +195,7 @@ func (a *actors) Run(ctx context.Context, p session.Plan) (session.Result, error
 	}
 	sum := sha256.Sum256([]byte(p.ID))
 	r := session.Result{
-		Session: p.ID, Said: session.SaidDone, Usage: cofferdam.Usage{InputTokens: 10, Refused: 1},
+		Session: p.ID, Said: cofferdam.SaidDone, Usage: cofferdam.Usage{InputTokens: 10, Refused: 1},
 		Sealed: session.Head{Size: 3, Root: cofferdam.Digest("sha256:" + hex.EncodeToString(sum[:])), Time: time.Unix(1_800_000_000, 0).UTC()},
 		Box:    session.Box{Tier: "none", Kernel: "test", Image: "host"},
 	}
@@ -221,7 +221,7 @@ func (a *actors) work(ctx context.Context, p session.Plan, r session.Result) (se
 	fmt.Sscanf(p.Request.Text, "%s %d", &word, &n)
 	switch word {
 	case "idle":
-		r.Said = session.SaidNothingToDo
+		r.Said = cofferdam.SaidNothingToDo
 		return r, nil
 	case "waits":
 		select {

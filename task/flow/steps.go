@@ -198,7 +198,7 @@ func passing(err error) bool {
 
 // giveUp ends an attempt whose step could not be done.
 func (s *steps) giveUp(ctx context.Context, in Input, t cofferdam.Task, why error) error {
-	to, reason := cofferdam.Failed, task.ReasonInternal
+	to, reason := cofferdam.Failed, cofferdam.ReasonInternal
 	var coded *codedError
 	if errors.As(why, &coded) {
 		to, reason = cofferdam.Blocked, coded.reason
@@ -243,7 +243,7 @@ func (s *steps) fail(ctx context.Context, t cofferdam.Task) error {
 	}
 	_, err := s.o.Tasks.Advance(ctx, task.Move{
 		Task: t.ID, Attempt: t.Attempt, From: t.State, To: cofferdam.Failed,
-		Reason: task.ReasonInternal, Comment: "its work was lost several times; the server's log has more",
+		Reason: cofferdam.ReasonInternal, Comment: "its work was lost several times; the server's log has more",
 	})
 	return err
 }

@@ -55,11 +55,11 @@ func (s *steps) prepare(ctx context.Context, t cofferdam.Task) error {
 
 func (s *steps) findBase(ctx context.Context, t cofferdam.Task, repo cofferdam.Repo) (cofferdam.Task, error) {
 	if err := s.o.Repos.Sync(ctx, repo); err != nil {
-		return t, coded(task.ReasonRepository, err)
+		return t, coded(cofferdam.ReasonRepository, err)
 	}
 	at, err := s.o.Repos.Resolve(ctx, repo, t.Base)
 	if err != nil {
-		return t, coded(task.ReasonRepository, err)
+		return t, coded(cofferdam.ReasonRepository, err)
 	}
 	return s.move(ctx, t, verdict{to: t.State}, func(t *cofferdam.Task) { t.BaseAt = at })
 }
@@ -76,7 +76,7 @@ func (s *steps) work(ctx context.Context, t cofferdam.Task) error {
 	var model cofferdam.Model
 	if t.Request.Model != "" {
 		if model, err = s.o.Store.FindModel(ctx, t.Scope, t.Request.Model); err != nil {
-			return coded(task.ReasonProvider, err)
+			return coded(cofferdam.ReasonProvider, err)
 		}
 	}
 	res, err := s.session(ctx, t, forWork, session.Plan{Phase: gateway.Work, Repo: repo, Commit: t.BaseAt, Branch: t.Branch, Model: model})
@@ -89,10 +89,10 @@ func (s *steps) work(ctx context.Context, t cofferdam.Task) error {
 		v.to = cofferdam.Verifying
 		on, err := s.o.Repos.IsAncestor(ctx, repo, t.BaseAt, res.Head)
 		if err != nil {
-			return coded(task.ReasonRepository, err)
+			return coded(cofferdam.ReasonRepository, err)
 		}
 		if !on {
-			v = blocked(task.ReasonAgent, "the agent's commit does not build on the base")
+			v = blocked(cofferdam.ReasonAgent, "the agent's commit does not build on the base")
 		}
 	}
 	_, err = s.move(ctx, t, v, func(t *cofferdam.Task) {
@@ -217,7 +217,7 @@ func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p
 	for {
 		plan, res, try, err := s.o.Store.LatestSession(ctx, t.ID, t.Attempt, purpose)
 		switch {
-		case cofferdam.KindOf(err) == cofferdam.NotFound, err == nil && res != nil && res.Failure == task.ReasonBox && try < maxTries:
+		case cofferdam.KindOf(err) == cofferdam.NotFound, err == nil && res != nil && res.Failure == cofferdam.ReasonBox && try < maxTries:
 			plan, try = p, try+1
 			plan.ID = cofferdam.SessionID(cofferdam.NewID("s"))
 			if err := s.o.Store.BeginSession(ctx, purpose, try, plan); err != nil {
