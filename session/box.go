@@ -120,8 +120,14 @@ func (a *attempt) setupCommand(ctx context.Context, box sandbox.Box, id, text st
 		return err
 	}
 	if ran.Exit != 0 || ran.TimedOut {
-		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the setup of agent %s ended with %d at: %s: %s",
-			a.adapter.Name, ran.Exit, text, lastLine(ran.tail.String())))
+		why := fmt.Sprintf("the setup of agent %s ended with %d at: %s: %s", a.adapter.Name, ran.Exit, text, lastLine(ran.tail.String()))
+		// Installers seldom repeat what a gateway told them.
+		a.ledger.look(func(s *seen) {
+			if s.usage.Refused > 0 {
+				why += fmt.Sprintf("; requests refused until then: %d (cofferdam doctor says whether this machine's registries can be reached)", s.usage.Refused)
+			}
+		})
+		return fail(cofferdam.ReasonEnvironment, why)
 	}
 	return nil
 }

@@ -1,12 +1,16 @@
 package session_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/gateway/wire"
+	"cofferdam/sandbox"
 	"cofferdam/session"
 )
 
@@ -96,6 +100,25 @@ func TestFailedSetupNamesItsLineAndLeavesNothing(t *testing.T) {
 		t.Errorf("left %v %v", left, err)
 	}
 	b.noBoxes()
+}
+
+// What a gateway refused is said beside the installer's last words, which
+// seldom name it.
+func TestFailedSetupSaysThatRequestsWereRefused(t *testing.T) {
+	b := newBench(t, func(o *session.Options) {
+		o.Env = append(pretendClaude(t), "BREAK_SETUP=see the log")
+		connect := o.Connect
+		o.Connect = func(ctx context.Context, box sandbox.Box, c *gateway.Caller, names []wire.Name) (session.Wire, error) {
+			_, err := c.Record.Record(ctx, cofferdam.Event{Kind: cofferdam.EventConnect, Resource: "registry.example.com:443", Verdict: cofferdam.Refused, Rule: gateway.RuleReserved})
+			if err != nil {
+				return nil, err
+			}
+			return connect(ctx, box, c, names)
+		}
+	})
+	if r := b.run(b.claude()); r.Failure != "environment" || !strings.Contains(r.Reason, "see the log; requests refused until then: 1 (") {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestPresetThatIsNotThereIsSaid(t *testing.T) {
