@@ -393,7 +393,7 @@ func TestCloseAndEndOfSession(t *testing.T) {
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("closing took %v", d)
 	}
-	w = b.attach(t) // a new wire on the same device
+	b.attach(t) // a new wire on the same device
 	if got, err := b.greeting(t, "good.test", 80); err != nil || got != "good.test:80" {
 		t.Errorf("after another attach: %q, %v", got, err)
 	}

@@ -230,3 +230,10 @@ func (c *crasher) evidence(t *testing.T, ctx context.Context, task cofferdam.Tas
 		t.Errorf("the evidence does not verify: %v", err)
 	}
 }
+
+func (b *bench) serverLog() string {
+	if b.server == nil {
+		return ""
+	}
+	return b.server.log.String()
+}

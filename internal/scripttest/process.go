@@ -97,13 +97,6 @@ func (p *process) ready(socket string) error {
 	return fmt.Errorf("%s is not ready after %s: %s", filepath.Base(p.cmd.Path), readyIn, p.log)
 }
 
-func (b *bench) serverLog() string {
-	if b.server == nil {
-		return ""
-	}
-	return b.server.log.String()
-}
-
 func (b *bench) stopAll() {
 	b.server.end(syscall.SIGTERM)
 	b.keeper.end(syscall.SIGTERM)
