@@ -207,10 +207,13 @@ func (s *steps) giveUp(ctx context.Context, in Input, t cofferdam.Task, why erro
 	return err
 }
 
-// sentence is what a person may read of an error.
+// sentence is what a person may read of an error: what and why, and what to do.
 func sentence(err error) string {
 	var e *cofferdam.Error
 	if errors.As(err, &e) {
+		if hint := cofferdam.HintOf(e); hint != "" {
+			return e.Error() + " (" + hint + ")"
+		}
 		return e.Error()
 	}
 	return "an internal error; the server's log has it"
