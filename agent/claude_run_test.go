@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"cofferdam/agent"
 	"cofferdam/agent/rehearsal"
 	"cofferdam/gateway"
+	"cofferdam/gateway/gatewaytest"
 	"cofferdam/gateway/model"
 	"cofferdam/policy"
 )
@@ -36,20 +35,6 @@ turn 1
 say I make a file.
 bash printf made-by-agent > made.txt && ls
 `
-
-// memory keeps events.
-type memory struct {
-	mu     sync.Mutex
-	events []cofferdam.Event
-}
-
-func (m *memory) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e.Seq = uint64(len(m.events))
-	m.events = append(m.events, e)
-	return e, nil
-}
 
 // TestClaudeCode installs the pinned version as a setup phase does, and runs it
 // as uid 1000 with a private /tmp and home against the rehearsal, through the
@@ -100,7 +85,7 @@ func TestClaudeCode(t *testing.T) {
 	if counts.ModelCalls.Load() < 2 || counts.InputTokens.Load() == 0 || counts.Refused.Load() != 0 {
 		t.Errorf("%d calls, %d tokens, %d refused", counts.ModelCalls.Load(), counts.InputTokens.Load(), counts.Refused.Load())
 	}
-	for _, e := range record.events {
+	for _, e := range record.Events() {
 		if e.Outcome != "" && e.Outcome != gateway.OK {
 			t.Errorf("a call went wrong: %+v", e)
 		}
@@ -151,7 +136,7 @@ func install(t *testing.T, a agent.Adapter, env string) {
 }
 
 // serveModel plays the provider and serves the gateway in front of it.
-func serveModel(t *testing.T) (*memory, *gateway.Counts, string) {
+func serveModel(t *testing.T) (*gatewaytest.Recorder, *gateway.Counts, string) {
 	t.Helper()
 	script, err := rehearsal.Parse(strings.NewReader(play))
 	if err != nil {
@@ -159,36 +144,14 @@ func serveModel(t *testing.T) (*memory, *gateway.Counts, string) {
 	}
 	provider := httptest.NewServer(script.Handler())
 	t.Cleanup(provider.Close)
-	set, err := policy.New(policy.Grant{Model: "rehearsal"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	live, end := context.WithCancel(context.Background())
-	t.Cleanup(end)
-	record := &memory{}
-	caller := &gateway.Caller{
-		Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "claude"}, Phase: gateway.Work, Policy: set, Record: record, Live: live,
-		Model: cofferdam.Model{Name: "rehearsal", URL: provider.URL, Rehearsal: true},
-	}
+	caller, record, _ := gatewaytest.NewCaller(t, policy.Grant{Model: "rehearsal"})
+	caller.Model = cofferdam.Model{Name: "rehearsal", URL: provider.URL, Rehearsal: true}
 	g := model.New(model.Options{Dialer: &gateway.Dialer{}, Attach: func(_ context.Context, _ cofferdam.Model, h http.Header) error {
 		h.Set("X-Api-Key", realKey)
 		return nil
 	}})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go g.Serve(caller, conn, gateway.Target{Host: gateway.ModelHost, Port: 80})
-		}
-	}()
-	return record, &caller.Counts, "http://" + l.Addr().String()
+	address := gatewaytest.Serve(t, g, caller, gateway.Target{Host: gateway.ModelHost, Port: 80})
+	return record, &caller.Counts, "http://" + address
 }
 
 // run runs the adapter's command as a box would.

@@ -1,13 +1,14 @@
-// Package gatewaytest offers what tests of gateways share: a record in memory
-// and a caller that uses it. It never touches a disk or a network, and it is
-// linked into tests only.
+// Package gatewaytest offers what tests of gateways share: a record in memory,
+// a caller that uses it, a way to serve it and the network of a box.
 //
-// The record keeps events in the order in which they were recorded, and can be
+// It never leaves the machine, and it is linked into tests only. The invariant:
+// the record keeps events in the order in which they were recorded, and can be
 // told to fail, as a full disk would.
 package gatewaytest
 
 import (
 	"context"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -59,6 +60,28 @@ func (r *Recorder) Events() []cofferdam.Event {
 	return slices.Clone(r.events)
 }
 
+// Wait returns what is on record as soon as that is n events: an outcome may go
+// on record after the client has its answer.
+func (r *Recorder) Wait(t testing.TB, n int) []cofferdam.Event {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		events := r.Events()
+		if len(events) >= n {
+			return events
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d events on record, want %d", len(events), n)
+		}
+	}
+}
+
+// Clear forgets what was recorded.
+func (r *Recorder) Clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
 // Find returns the recorded events of a kind, in order.
 func (r *Recorder) Find(kind string) []cofferdam.Event {
 	var out []cofferdam.Event
@@ -92,6 +115,30 @@ func NewCaller(t testing.TB, g policy.Grant) (*gateway.Caller, *Recorder, contex
 		Record:  rec,
 		Live:    live,
 	}, rec, end
+}
+
+// Serve lets a gateway serve connections to an address of this machine as if a
+// box had made them to a name, until the test ends, and returns the address.
+func Serve(t testing.TB, h gateway.Handler, c *gateway.Caller, to gateway.Target) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, end := context.WithCancel(c.Live)
+	c.Live = live
+	var serving sync.WaitGroup
+	t.Cleanup(func() { l.Close(); end(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { h.Serve(c, conn, to) })
+		}
+	})
+	return l.Addr().String()
 }
 
 // Allow parses an allow list that must be right.

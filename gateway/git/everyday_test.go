@@ -177,7 +177,7 @@ func TestHostileObjects(t *testing.T) {
 	if w.mirrorAt(own) != "" || strings.Contains(w.refs(), string(own)) {
 		t.Error("refs changed")
 	}
-	for _, e := range w.record.all() {
+	for _, e := range w.record.Events() {
 		if e.Kind == cofferdam.EventPush && e.Verdict == "" && e.Outcome != "failed" {
 			t.Errorf("outcome on record: %+v", e)
 		}

@@ -147,7 +147,7 @@ func TestForge(t *testing.T) {
 	for _, v := range []string{"0", "1", "2"} {
 		w.must(w.clone("-c", "protocol.version="+v), "fsck", "--strict")
 	}
-	for _, e := range w.record.all() {
+	for _, e := range w.record.Events() {
 		if e.Verdict == cofferdam.Allowed && !e.Durable {
 			t.Errorf("%s used the credential without a durable record", e.Kind)
 		}

@@ -2,60 +2,27 @@ package git
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"cofferdam"
 	"cofferdam/gateway"
+	"cofferdam/gateway/gatewaytest"
 	"cofferdam/internal/repo"
 	"cofferdam/policy"
 )
 
 const own = cofferdam.Ref("refs/heads/cofferdam/t-42-1")
 
-// memory is a recorder in memory.
-type memory struct {
-	mu     sync.Mutex
-	events []cofferdam.Event
-	full   bool // refuses everything
-}
-
-func (m *memory) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.full {
-		return e, fmt.Errorf("disk full")
-	}
-	e.Seq = uint64(len(m.events))
-	m.events = append(m.events, e)
-	return e, nil
-}
-
-func (m *memory) all() []cofferdam.Event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]cofferdam.Event(nil), m.events...)
-}
-
-func (m *memory) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.events = nil
-}
-
 // pushes returns the push events: verdicts and outcomes in order.
-func (m *memory) pushes() string {
+func (w *world) pushes() string {
 	var s []string
-	for _, e := range m.all() {
-		if e.Kind == cofferdam.EventPush {
-			s = append(s, string(e.Verdict)+e.Outcome)
-		}
+	for _, e := range w.record.Find(cofferdam.EventPush) {
+		s = append(s, string(e.Verdict)+e.Outcome)
 	}
 	return strings.Join(s, " ")
 }
@@ -68,7 +35,7 @@ type world struct {
 	repo     cofferdam.Repo
 	upstream string // path of the bare repository behind it all
 	caller   *gateway.Caller
-	record   *memory
+	record   *gatewaytest.Recorder
 	port     string
 	end      context.CancelFunc // of the session
 }
@@ -89,7 +56,7 @@ func newRepos(t testing.TB) *repo.Repos {
 // with two commits on main.
 func newWorld(t testing.TB, upstream string, change ...func(*Options, *cofferdam.Repo)) *world {
 	t.Helper()
-	w := &world{t: t, repos: newRepos(t), upstream: upstream, record: &memory{}}
+	w := &world{t: t, repos: newRepos(t), upstream: upstream, record: &gatewaytest.Recorder{}}
 	if upstream == "" {
 		w.upstream = newUpstream(t)
 	}
@@ -109,34 +76,9 @@ func (w *world) open(branch cofferdam.Ref) { w.openAs(branch, branch) }
 // openAs begins a session that sees branch and may write granted.
 func (w *world) openAs(branch, granted cofferdam.Ref) {
 	w.t.Helper()
-	set, err := policy.New(policy.Grant{Repo: w.repo.ID, Branch: granted})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	live, end := context.WithCancel(context.Background())
-	w.t.Cleanup(end)
-	w.end = end
-	w.caller = &gateway.Caller{
-		Task: "t-1", Session: cofferdam.SessionID(cofferdam.NewID("s")), Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "command"},
-		Phase: gateway.Work, Repo: w.repo, Branch: branch, Policy: set, Record: w.record, Live: live,
-	}
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	_, w.port, _ = net.SplitHostPort(l.Addr().String())
-	var serving sync.WaitGroup
-	w.t.Cleanup(func() { l.Close(); end(); serving.Wait() })
-	caller := w.caller
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { w.gateway.Serve(caller, conn, gateway.Target{Host: gateway.GitHost, Port: 80}) })
-		}
-	})
+	w.caller, _, w.end = gatewaytest.NewCaller(w.t, policy.Grant{Repo: w.repo.ID, Branch: granted})
+	w.caller.Repo, w.caller.Branch, w.caller.Record = w.repo, branch, w.record
+	_, w.port, _ = net.SplitHostPort(gatewaytest.Serve(w.t, w.gateway, w.caller, gateway.Target{Host: gateway.GitHost, Port: 80}))
 }
 
 func (w *world) url() string { return "http://git.cofferdam.internal:" + w.port + "/demo.git" }
@@ -238,10 +180,10 @@ func TestOneTask(t *testing.T) {
 				t.Errorf("upstream does not have the push:\n%s", w.refs())
 			}
 			w.must(dir, "fetch", "origin")
-			if got := w.record.pushes(); got != "allowed ok allowed ok" {
+			if got := w.pushes(); got != "allowed ok allowed ok" {
 				t.Errorf("record: %q", got)
 			}
-			for _, e := range w.record.all() {
+			for _, e := range w.record.Events() {
 				if e.Kind == cofferdam.EventPush && !e.Durable {
 					t.Error("a push was not recorded durably")
 				}
@@ -283,7 +225,7 @@ func TestRefused(t *testing.T) {
 		{"atomic", []string{"push", "--atomic", "origin", "HEAD:" + string(own), "HEAD:main"}, "nothing of this push was taken"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w.record.clear()
+			w.record.Clear()
 			out, err := w.git(dir, c.args...)
 			if err == nil || !strings.Contains(out, c.want) {
 				t.Errorf("git says %v:\n%s\nwant %q", err, out, c.want)
@@ -294,7 +236,7 @@ func TestRefused(t *testing.T) {
 			if got := w.mirrorAt(own); got != "" {
 				t.Error("the mirror has the branch")
 			}
-			if got := w.record.pushes(); got != "refused" {
+			if got := w.pushes(); got != "refused" {
 				t.Errorf("record: %q, want one refusal", got)
 			}
 			if n := w.caller.Counts.Refused.Swap(0); n != 1 {
@@ -325,7 +267,7 @@ func TestForceAndDelete(t *testing.T) {
 	if w.refs() != before || w.mirrorAt(own) != first {
 		t.Errorf("refs changed:\n%s\nfrom\n%s", w.refs(), before)
 	}
-	if got := w.record.pushes(); got != "allowed ok refused refused refused" {
+	if got := w.pushes(); got != "allowed ok refused refused refused" {
 		t.Errorf("record: %q", got)
 	}
 	// The twin: what follows is taken.

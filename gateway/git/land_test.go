@@ -125,7 +125,7 @@ func TestUpstreamHooks(t *testing.T) {
 	if w.refs() != before || w.mirrorAt(own) != string(head) {
 		t.Errorf("refs changed:\n%s", w.refs())
 	}
-	if got := w.record.pushes(); got != "allowed ok allowed failed" {
+	if got := w.pushes(); got != "allowed ok allowed failed" {
 		t.Errorf("record: %q", got)
 	}
 	if err := os.Remove(hook); err != nil {

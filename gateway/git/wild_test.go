@@ -92,7 +92,7 @@ func TestSpellings(t *testing.T) {
 		t.Error("refs changed")
 	}
 	refused := 0
-	for _, e := range w.record.all() {
+	for _, e := range w.record.Events() {
 		if e.Verdict == cofferdam.Refused {
 			refused++
 		}
@@ -197,9 +197,7 @@ func TestNothingWithoutRecord(t *testing.T) {
 	dir := w.clone()
 	write(t, dir, "c.txt", "three\n")
 	before := w.refs()
-	w.record.mu.Lock()
-	w.record.full = true
-	w.record.mu.Unlock()
+	w.record.FailWhen(func(cofferdam.Event) error { return errors.New("disk full") })
 	if out, err := w.git(dir, "push", "origin", "HEAD:"+string(own)); err == nil || !strings.Contains(out, "record") {
 		t.Errorf("push without a record: %v\n%s", err, out)
 	}

@@ -6,62 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"cofferdam"
 	"cofferdam/agent/rehearsal"
 	"cofferdam/gateway"
+	"cofferdam/gateway/gatewaytest"
 	"cofferdam/gateway/model"
 	"cofferdam/policy"
 )
-
-// recorder keeps events in memory, and can be broken.
-type recorder struct {
-	mu     sync.Mutex
-	events []cofferdam.Event
-	broken bool
-	grown  sync.Cond // on mu
-}
-
-func (r *recorder) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.broken {
-		return e, errors.New("disk full")
-	}
-	e.Seq = uint64(len(r.events))
-	r.events = append(r.events, e)
-	r.grown.Broadcast()
-	return e, nil
-}
-
-// wait returns the events once there are n.
-func (r *recorder) wait(n int) []cofferdam.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for len(r.events) < n {
-		r.grown.Wait()
-	}
-	return slices.Clone(r.events)
-}
-
-func (r *recorder) all() []cofferdam.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.events)
-}
 
 // bench is a gateway with a caller behind it, reachable on loopback.
 type bench struct {
 	URL    string
 	caller *gateway.Caller
-	record *recorder
+	record *gatewaytest.Recorder
 	end    context.CancelFunc
 }
 
@@ -70,42 +32,18 @@ const realKey = "sk-real-key-that-stays-outside"
 // start serves the gateway for one session whose provider is at upstream.
 func start(t *testing.T, upstream string, allowed bool) *bench {
 	t.Helper()
-	live, end := context.WithCancel(context.Background())
-	t.Cleanup(end)
 	grant := policy.Grant{}
 	if allowed {
 		grant.Model = "provider"
 	}
-	set, err := policy.New(grant)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{record: &recorder{}, end: end}
-	b.record.grown.L = &b.record.mu
-	b.caller = &gateway.Caller{
-		Session: "s-1", Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "test"}, Phase: gateway.Work,
-		Model:  cofferdam.Model{Name: "provider", Provider: "anthropic", URL: upstream},
-		Policy: set, Record: b.record, Live: live,
-	}
+	b := &bench{}
+	b.caller, b.record, b.end = gatewaytest.NewCaller(t, grant)
+	b.caller.Model = cofferdam.Model{Name: "provider", Provider: "anthropic", URL: upstream}
 	g := model.New(model.Options{Dialer: &gateway.Dialer{}, Attach: func(_ context.Context, m cofferdam.Model, h http.Header) error {
 		h.Set("X-Api-Key", realKey)
 		return nil
 	}})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go g.Serve(b.caller, conn, gateway.Target{Host: gateway.ModelHost, Port: 80})
-		}
-	}()
-	b.URL = "http://" + l.Addr().String()
+	b.URL = "http://" + gatewaytest.Serve(t, g, b.caller, gateway.Target{Host: gateway.ModelHost, Port: 80})
 	return b
 }
 
@@ -165,7 +103,7 @@ func TestStreamedCallIsCountedAndRecorded(t *testing.T) {
 		if resp.StatusCode != 200 || !strings.Contains(body, "tool_use") || resp.Header.Get(rehearsal.Header) != "true" {
 			t.Fatalf("stream %v: %d %s", stream, resp.StatusCode, body)
 		}
-		events := b.record.wait(2)
+		events := b.record.Wait(t, 2)
 		if len(events) != 2 || events[0].Verdict != cofferdam.Allowed || !events[0].Durable || *events[1].Of != events[0].Seq {
 			t.Fatalf("events %+v", events)
 		}
@@ -214,7 +152,7 @@ func TestProvidersErrorReachesTheClient(t *testing.T) {
 	if resp.StatusCode != 401 || !strings.Contains(body, "authentication_error") {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	if e := b.record.wait(2)[1]; e.Outcome != gateway.Failed || e.Fields["status"] != "401" {
+	if e := b.record.Wait(t, 2)[1]; e.Outcome != gateway.Failed || e.Fields["status"] != "401" {
 		t.Errorf("outcome %+v", e)
 	}
 }
@@ -228,7 +166,7 @@ func TestRefusedWithoutAModelOrARecord(t *testing.T) {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
 	}
 	broken := start(t, server.URL, true)
-	broken.record.broken = true
+	broken.record.FailWhen(func(cofferdam.Event) error { return errors.New("disk full") })
 	if resp, _ := broken.post(t, "/v1/messages", fmt.Sprintf(question, true)); resp.StatusCode != 503 {
 		t.Errorf("without a record: %d", resp.StatusCode)
 	}
@@ -258,8 +196,8 @@ func TestWhatTheProviderWouldFetchIsRefused(t *testing.T) {
 	if len(*seen) != 0 {
 		t.Fatalf("%d requests left", len(*seen))
 	}
-	if n := b.caller.Counts.Refused.Load(); n != 8 || len(b.record.all()) != 8 {
-		t.Errorf("%d refused, %d recorded", n, len(b.record.all()))
+	if n := b.caller.Counts.Refused.Load(); n != 8 || len(b.record.Events()) != 8 {
+		t.Errorf("%d refused, %d recorded", n, len(b.record.Events()))
 	}
 	for name, body := range map[string]string{
 		"plain tools":  `{"tools":[{"name":"Bash","input_schema":{"type":"object"}},{"type":"custom","name":"b"},{"type":"bash_20250124","name":"bash"}]}`,
@@ -344,7 +282,7 @@ func TestEndOfTheSessionCutsACall(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the client took a cut answer for a whole one")
 	}
-	if e := b.record.wait(2)[1]; e.Outcome != gateway.Cut {
+	if e := b.record.Wait(t, 2)[1]; e.Outcome != gateway.Cut {
 		t.Errorf("outcome %q", e.Outcome)
 	}
 }
