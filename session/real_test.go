@@ -23,6 +23,7 @@ import (
 	"cofferdam/internal/config"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/gvisor"
+	"cofferdam/sandbox/sandboxtest"
 	"cofferdam/session"
 )
 
@@ -101,10 +102,8 @@ func gvisorDriver(t *testing.T) *gvisor.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
-	build := exec.Command("go", "build", "-o", root+"/", "cofferdam/cmd/cofferdam-runsc", "cofferdam/cmd/cofferdam-init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building programs: %v: %s", err, text)
+	if err := sandboxtest.Build(root, "cofferdam-runsc", "cofferdam-init"); err != nil {
+		t.Fatal(err)
 	}
 	d, err := gvisor.New(gvisor.Options{
 		Root: filepath.Join(root, "s"), Runsc: filepath.Join(root, "cofferdam-runsc"), Init: filepath.Join(root, "cofferdam-init"),

@@ -17,27 +17,23 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/keeper"
+	"cofferdam/sandbox/sandboxtest"
 )
 
 // programs builds the programs that belong together, once.
-var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "ck-programs-")
-	if err != nil {
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "ck-programs-"); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", dir+"/", "cofferdam/cmd/cofferdam-keeper", "cofferdam/cmd/cofferdam-runsc", "cofferdam/cmd/cofferdam-init")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building programs: %w: %s", err, out)
-	}
-	return dir, nil
+	built = dir
+	return dir, sandboxtest.Build(dir, "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init")
 })
+
+var built string // where programs has put them; "" if no test asked
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, err := programs(); err == nil {
-		os.RemoveAll(dir)
-	}
+	os.RemoveAll(built)
 	os.Exit(code)
 }
 

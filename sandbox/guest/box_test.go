@@ -22,7 +22,7 @@ var programs string
 
 var initProgram = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "cofferdam-init")
-	return path, sandboxtest.BuildInit(path)
+	return path, sandboxtest.Build(programs, "cofferdam-init")
 })
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

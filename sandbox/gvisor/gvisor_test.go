@@ -3,9 +3,7 @@ package gvisor
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,29 +12,24 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/sandboxtest"
 )
 
 // programs builds cofferdam-runsc and cofferdam-init once for all tests: the
 // sandbox cannot be the test's own program.
-var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "cofferdam-programs-")
-	if err != nil {
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "cofferdam-programs-"); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", dir+"/", "cofferdam/cmd/cofferdam-runsc", "cofferdam/cmd/cofferdam-init")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building programs: %w: %s", err, out)
-	}
-	return dir, nil
+	built = dir
+	return dir, sandboxtest.Build(dir, "cofferdam-runsc", "cofferdam-init")
 })
+
+var built string // where programs has put them; "" if no test asked
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, err := programs(); err == nil {
-		os.RemoveAll(dir)
-	}
+	os.RemoveAll(built)
 	os.Exit(code)
 }
 

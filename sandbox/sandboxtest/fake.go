@@ -57,32 +57,35 @@ func NewFake(dir string) (*Fake, error) {
 	if _, err := os.Stat(f.init); err == nil {
 		return f, nil
 	}
-	if err := BuildInit(f.init); err != nil {
+	if err := Build(dir, "cofferdam-init"); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// BuildInit builds cofferdam-init as path. It also opens the sources, by which
-// the go command knows that a test's kept result depends on them.
-func BuildInit(path string) error {
-	const program = "cofferdam/cmd/cofferdam-init"
-	list := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{end}}", program)
+// Build builds programs of this module into dir. It also opens their sources, by
+// which the go command knows that a test's kept result depends on them.
+func Build(dir string, programs ...string) error {
+	var paths []string
+	for _, p := range programs {
+		paths = append(paths, "cofferdam/cmd/"+p)
+	}
+	list := exec.Command("go", append([]string{"list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{range $.GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{end}}{{end}}"}, paths...)...)
 	sources, err := list.Output()
 	if err != nil {
-		return fmt.Errorf("list sources of cofferdam-init: %w", err)
+		return fmt.Errorf("list sources of %v: %w", programs, err)
 	}
 	for name := range strings.FieldsSeq(string(sources)) {
 		f, err := os.Open(name)
 		if err != nil {
-			return fmt.Errorf("open source of cofferdam-init: %w", err)
+			return fmt.Errorf("open source of %v: %w", programs, err)
 		}
 		f.Close()
 	}
-	build := exec.Command("go", "build", "-o", path, program)
+	build := exec.Command("go", append([]string{"build", "-o", dir + "/"}, paths...)...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build cofferdam-init: %w: %s", err, out)
+		return fmt.Errorf("build %v: %w: %s", programs, err, out)
 	}
 	return nil
 }
