@@ -33,10 +33,7 @@ func ofSession(r session.Result) verdict {
 // ofBase judges the checks as they ran on the base: each --check has to fail
 // there, each --keep has to pass.
 func ofBase(checks []cofferdam.Check, r session.Result) verdict {
-	if v := ofSession(r); v.to != "" {
-		return v
-	}
-	if v := complete(checks, r); v.to != "" {
+	if v := ofResults(checks, r); v.to != "" {
 		return v
 	}
 	for i, c := range checks {
@@ -79,10 +76,7 @@ func ofWork(checks []cofferdam.Check, r session.Result, changed bool) verdict {
 
 // ofProof judges the checks as they ran on the agent's commit.
 func ofProof(checks []cofferdam.Check, r session.Result) verdict {
-	if v := ofSession(r); v.to != "" {
-		return v
-	}
-	if v := complete(checks, r); v.to != "" {
+	if v := ofResults(checks, r); v.to != "" {
 		return v
 	}
 	for i, c := range checks {
@@ -97,9 +91,12 @@ func ofProof(checks []cofferdam.Check, r session.Result) verdict {
 	return verdict{}
 }
 
-// complete makes sure that the results are of these checks, all of them: a
-// missing result is never a pass.
-func complete(checks []cofferdam.Check, r session.Result) verdict {
+// ofResults judges whether the session has a result of each of these checks: a
+// missing one is never a pass.
+func ofResults(checks []cofferdam.Check, r session.Result) verdict {
+	if v := ofSession(r); v.to != "" {
+		return v
+	}
 	if len(r.Checks) != len(checks) {
 		return blocked(cofferdam.ReasonBox, "%d of %d checks have a result", len(r.Checks), len(checks))
 	}
