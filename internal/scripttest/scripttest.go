@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // Root is the project's folder, seen from this package.
@@ -33,6 +34,7 @@ type bench struct {
 	keeper *process
 	flags  []string // of the last serve
 	labs   map[string]*lab
+	disk   bool // the state folder is a disk of its own
 }
 
 // Run runs every script of testdata/<dir>, as many at a time as go test allows:
@@ -79,6 +81,9 @@ func setUp(e *testscript.Env, bin string) error {
 	e.Values[stateKey{}] = b
 	e.Defer(func() {
 		b.stopAll()
+		if b.disk {
+			_ = unix.Unmount(state, unix.MNT_DETACH) // a second try would tell no more
+		}
 		os.RemoveAll(state)
 	})
 	home := filepath.Join(e.WorkDir, "home")
@@ -115,6 +120,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
 		"rehearse": cmdRehearse, // rehearse FILE: a scripted model on loopback
 		"operator": cmdOperator, // operator FILE: an operator file for this machine's npm registry
+		"disk":     cmdDisk,     // disk make|fill|empty|read-only|writable: the state folder's own disk
 		"contacts": cmdContacts, // contacts NAME N: that many connections arrived
 		"control":  cmdControl,  // control FILE [ENV=VALUE...]: the steps without a boundary
 		"within":   cmdWithin,   // within SECONDS COMMAND...: until it succeeds
