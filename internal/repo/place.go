@@ -54,7 +54,7 @@ func (r *Repos) mirror(id cofferdam.RepoID) (Place, error) {
 	uid, ok := r.owners[id]
 	r.mu.Unlock()
 	if !ok {
-		return Place{}, &cofferdam.Error{Op: "repo.Mirror", Kind: cofferdam.NotFound, Subject: "open repository", Reason: "there is no mirror of " + string(id), Hint: "cofferdam repo list shows what there is"}
+		return Place{}, &cofferdam.Error{Op: "repo.Mirror", Kind: cofferdam.NotFound, Subject: "open repository " + string(id), Reason: "it was removed here, and its mirror with it", Hint: "cofferdam repo list shows what there is"}
 	}
 	return Place{uid: uid, gid: uid, dir: "/repo", binds: []bind{
 		{host: r.path(id), inside: "/repo", write: true},
