@@ -77,7 +77,7 @@ func newServe(a *app) *cobra.Command {
 				return err
 			}
 			server := filepath.Join(conf.Programs, "cofferdam-server")
-			if err := ready(c.Context(), conf, a); err != nil {
+			if err := ready(c.Context(), conf); err != nil {
 				return err
 			}
 			given := s.given(a, c)
@@ -96,7 +96,7 @@ func newServe(a *app) *cobra.Command {
 
 // ready sees to it that a keeper answers. Before one is started the host is
 // examined, so that what is missing is named once and nothing is left behind.
-func ready(ctx context.Context, conf config.Config, a *app) error {
+func ready(ctx context.Context, conf config.Config) error {
 	if uid := os.Geteuid(); uid != 0 {
 		return &cofferdam.Error{Op: "cli.Serve", Kind: cofferdam.Forbidden, Subject: "starting the server", Reason: fmt.Sprintf("it needs root in this version, and this is uid %d", uid), Hint: "sudo cofferdam serve"}
 	}

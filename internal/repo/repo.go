@@ -87,7 +87,7 @@ type Repos struct {
 // called by root, because every git process gets a user id of its own.
 func Open(dir string) (*Repos, error) {
 	if os.Geteuid() != 0 {
-		return nil, unavailable("repo.Open", "open repositories", "git runs under a user id of its own, and only root can give it one", "run cofferdam serve as root")
+		return nil, unavailable("open repositories", "git runs under a user id of its own, and only root can give it one", "run cofferdam serve as root")
 	}
 	git, err := findGit()
 	if err != nil {
@@ -137,12 +137,12 @@ func findGit() (string, error) {
 	for _, p := range []string{"/usr/bin/git", "/usr/local/bin/git"} {
 		if _, err := os.Stat(p); err == nil {
 			if _, err := os.Stat(limiter); err != nil {
-				return "", unavailable("repo.Open", "run git", limiter+" is missing", "install util-linux: apt-get install util-linux")
+				return "", unavailable("run git", limiter+" is missing", "install util-linux: apt-get install util-linux")
 			}
 			return p, nil
 		}
 	}
-	return "", unavailable("repo.Open", "run git", "there is no git in /usr/bin or /usr/local/bin", "install it: apt-get install git")
+	return "", unavailable("run git", "there is no git in /usr/bin or /usr/local/bin", "install it: apt-get install git")
 }
 
 // checkCage makes sure that cages can be built here, and that git is new enough.
@@ -161,7 +161,7 @@ func (r *Repos) checkCage() error {
 func checkVersion(said string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(said, "git version %d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 34 {
-		return unavailable("repo.Open", "run git", OneLine(said)+" is too old", "install git 2.34 or newer: apt-get install git")
+		return unavailable("run git", OneLine(said)+" is too old", "install git 2.34 or newer: apt-get install git")
 	}
 	return nil
 }
@@ -346,8 +346,8 @@ func (r *Repos) Free() (uint64, error) {
 	return s.Bavail * uint64(s.Bsize), nil
 }
 
-func unavailable(op, subject, reason, hint string) error {
-	return &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: reason, Hint: hint}
+func unavailable(subject, reason, hint string) error {
+	return &cofferdam.Error{Op: "repo.Open", Kind: cofferdam.Unavailable, Subject: subject, Reason: reason, Hint: hint}
 }
 
 // isExit says whether err is git ending with the given code.
