@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -38,10 +39,20 @@ func Main(args []string) int {
 	if err == nil {
 		err = Run(ctx, c)
 	}
-	if err == nil {
+	return tell(ctx, os.Stderr, err)
+}
+
+// tell says why the server ended and returns the exit code. A server that was
+// asked to end while it started has done so: what was cut short is no fault.
+func tell(ctx context.Context, w io.Writer, err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(w, "cofferdam: asked to end before it served")
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "cofferdam: cannot serve: %v\nhint: %s\n", err, cofferdam.HintOf(err))
+	fmt.Fprintf(w, "cofferdam: cannot serve: %v\nhint: %s\n", err, cofferdam.HintOf(err))
 	return cofferdam.Kinds()[cofferdam.KindOf(err)].Exit
 }
 
