@@ -20,6 +20,9 @@ const cgroupRoot = "/sys/fs/cgroup"
 // cgroups is where the control groups of this driver's boxes are: one group
 // per box under a parent of our own. On version 1 (and the hybrid of both)
 // every controller is a tree of its own; on version 2 there is one tree.
+//
+// Boxes on version 2 are not run here: the controllers of these machines are bound
+// to version 1. docs/SPECIFICATION.md says what was run elsewhere.
 type cgroups struct {
 	root   string // cgroupRoot, but in tests
 	v2     bool
