@@ -21,8 +21,9 @@ const outcomeTimeout = 10 * time.Second
 
 // Rules that refuse without being part of a policy.
 const (
-	RuleActs     = "act-ceiling"      // MaxActs
-	RuleReserved = "reserved-address" // Dialer
+	RuleActs      = "act-ceiling"       // MaxActs
+	RuleReserved  = "reserved-address"  // Dialer
+	RuleMalformed = "malformed-request" // ServeHTTP
 )
 
 // Handle takes one act of a box through the six steps: identify, decide,

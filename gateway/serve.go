@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,7 +9,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"cofferdam"
 )
 
 // Bounds of an HTTP connection from a box. Bodies have no time limit of their
@@ -23,9 +27,21 @@ const (
 // ServeHTTP serves HTTP/1.1 on conn, one request after the other, until the
 // client is done, a bound is passed or the session ends. It owns conn.
 func ServeHTTP(c *Caller, conn net.Conn, h http.Handler) {
-	l := &oneConn{conn: conn, closed: make(chan struct{})}
+	l := &oneConn{conn: conn, closed: make(chan struct{}), refused: func(status string) {
+		// The connection is answered and closed whatever becomes of the record.
+		_ = Reject(c.Live, c, Request{Source: "gateway", Kind: cofferdam.EventRequest, Resource: "a request that cannot be read"},
+			RuleMalformed, "it is not the HTTP that a gateway reads (status "+status+")", "send one request at a time, as RFC 9112 says")
+	}}
 	srv := &http.Server{
-		Handler:           h,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l.answering.Store(true)
+			h.ServeHTTP(w, r)
+		}),
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateIdle { // the answer is out
+				l.answering.Store(false)
+			}
+		},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    MaxHeaderBytes,
@@ -45,6 +61,12 @@ type oneConn struct {
 	closed chan struct{}
 	once   sync.Once
 	given  bool // only touched by Accept, which one goroutine calls
+
+	// answering is set while a handler's answer is under way. What is written
+	// otherwise is net/http's own answer to what it could not read; refused is
+	// told its status, so that such a request is on record too.
+	answering atomic.Bool
+	refused   func(status string)
 }
 
 // Accept returns the connection once.
@@ -75,6 +97,15 @@ func (c *closeNotifier) Close() error {
 	err := c.Conn.Close()
 	c.l.once.Do(func() { close(c.l.closed) })
 	return err
+}
+
+// Write sends p, and notices an answer that no handler gave.
+func (c *closeNotifier) Write(p []byte) (int, error) {
+	const start = "HTTP/1.1 "
+	if !c.l.answering.Load() && bytes.HasPrefix(p, []byte(start)) && len(p) >= len(start)+3 {
+		c.l.refused(string(p[len(start) : len(start)+3]))
+	}
+	return c.Conn.Write(p)
 }
 
 // CloseWrite ends the sending side, where the connection can.

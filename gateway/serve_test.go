@@ -73,6 +73,40 @@ func TestServeHTTP(t *testing.T) {
 	finished(t, done)
 }
 
+// TestUnreadableRequestIsOnRecord: what net/http answers by itself never reaches
+// a handler, and is refused on record all the same; an answer of a handler is not.
+func TestUnreadableRequestIsOnRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		request string
+		refused int
+	}{
+		"two hosts":        {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 1},
+		"odd encoding":     {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: odd\r\n\r\n", 1},
+		"huge header":      {"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 2*gateway.MaxHeaderBytes) + "\r\n\r\n", 1},
+		"no HTTP":          {"hello\r\n\r\n", 1},
+		"after a good one": {"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n\r\n", 1},
+		"handler's own":    {"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			caller, record, end := gatewaytest.NewCaller(t, policy.Grant{})
+			defer end()
+			conn, done := pipe(t, caller, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+			go io.WriteString(conn, c.request) // a huge one is cut off
+			io.Copy(io.Discard, conn)          // until the server closes
+			finished(t, done)
+			n := 0
+			for _, e := range record.Events() {
+				if e.Rule == gateway.RuleMalformed && e.Verdict == cofferdam.Refused {
+					n++
+				}
+			}
+			if n != c.refused {
+				t.Errorf("%d refusals on record, want %d", n, c.refused)
+			}
+		})
+	}
+}
+
 func TestServeHTTPEndsWithItsClient(t *testing.T) {
 	c, _, _ := gatewaytest.NewCaller(t, policy.Grant{})
 	conn, done := pipe(t, c, http.NotFoundHandler())

@@ -184,9 +184,16 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	s.log.InfoContext(ctx, "serving", "socket", s.Socket, "listen", s.Listen, "state", s.State)
 	fmt.Fprintf(os.Stdout, "cofferdam: serving at unix:%s\n", s.Socket)
-	first := <-ended
+	var first error
+	running := len(listeners)
+	select {
+	case first = <-ended:
+		running--
+	case <-s.engine.Done(): // nothing could be worked on any more
+		first = s.engine.Err()
+	}
 	stop()
-	for range len(listeners) - 1 {
+	for range running {
 		first = errors.Join(first, <-ended)
 	}
 	if ctx.Err() != nil {

@@ -181,6 +181,17 @@ func (e *Engine) set(c *child) {
 	e.moved = make(chan struct{})
 }
 
+// Done is closed when nobody looks after the engine any more: after Close, or
+// when it was given up. Err then says why.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Err is why the engine was given up; nil if it was not.
+func (e *Engine) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
 // PID is the process id of the present child, 0 while there is none.
 func (e *Engine) PID() int {
 	e.mu.Lock()
