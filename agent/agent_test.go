@@ -200,13 +200,13 @@ func TestWhatAnAgentSays(t *testing.T) {
 }
 
 func TestEmitErrorStopsTheReader(t *testing.T) {
-	a, err := Load("command")
+	a, err := Load("claude")
 	if err != nil {
 		t.Fatal(err)
 	}
 	full := errors.New("disk full")
 	r := a.NewReader(func(Event) error { return full })
-	if _, err := r.Write([]byte("line\n")); !errors.Is(err, full) {
+	if _, err := r.Write([]byte(stream)); !errors.Is(err, full) {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,10 +77,20 @@ func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam
 	if err := x.Session(id); err != nil {
 		return err
 	}
-	if err := l.each(ctx, 0, x.Event); err != nil {
+	var tree proof.Tree
+	var last []byte
+	err = l.each(ctx, 0, func(line []byte) error {
+		tree.Append(line)
+		last = append(last[:0], line...)
+		return x.Event(line)
+	})
+	if err != nil {
 		return err
 	}
 	note, err := readNote(s.sealPath(id))
+	if errors.Is(err, os.ErrNotExist) && told {
+		note, err = s.sealing(id, &tree, last) // it is being sealed at this moment
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && !told:
 		return nil
@@ -87,6 +98,16 @@ func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam
 		return unavailable("export trace of "+l.title(), err)
 	}
 	return x.Seal(note)
+}
+
+// sealing signs the head that Seal is about to write: the host's log has the
+// seal already, and the log ends with its closing event.
+func (s *Store) sealing(id cofferdam.SessionID, tree *proof.Tree, last []byte) ([]byte, error) {
+	var e cofferdam.Event
+	if err := json.Unmarshal(last, &e); err != nil {
+		return nil, fmt.Errorf("read closing event of %s: %w", id, err)
+	}
+	return s.key.SignHead(proof.HeadOf(id, tree, e.Time))
 }
 
 // hostPart is what an export needs of the host's log. It reads the hashes of
