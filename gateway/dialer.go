@@ -114,16 +114,30 @@ func (d *Dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) 
 		r, name = net.DefaultResolver, host+"."
 	}
 	addrs, err := r.LookupNetIP(ctx, "ip", name)
+	if err != nil && !missing(err) { // once more: one lost packet is no finding
+		addrs, err = r.LookupNetIP(ctx, "ip", name)
+	}
 	if err == nil && len(addrs) == 0 {
 		err = errors.New("no addresses")
 	}
 	if err != nil {
+		why := "this machine's resolver did not answer"
+		if missing(err) {
+			why = "there is no such name"
+		}
 		return nil, &cofferdam.Error{
 			Op: "gateway.Dial", Kind: cofferdam.Unavailable, Subject: host,
-			Reason: host + " has no address here", Hint: "the name may be misspelt, or this machine's resolver may be down", Err: err,
+			Reason: host + " has no address here: " + why, Hint: "the name may be misspelt, or this machine's resolver may be down", Err: err,
 		}
 	}
 	return addrs, nil
+}
+
+// missing says whether the resolver answered that a name does not exist. What
+// else went wrong, and where, is no business of a box.
+func missing(err error) bool {
+	var d *net.DNSError
+	return errors.As(err, &d) && d.IsNotFound
 }
 
 // judge refuses an address that may not be dialled.
