@@ -129,7 +129,9 @@ func TestForeignServers(t *testing.T) {
 		"wrong types": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"number":"one"}`) },
 		"plain 500":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oops", 500) },
 		"plain 404":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oops", 404) },
-		"redirect":    func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound) },
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		},
 		"empty problem": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(400)
