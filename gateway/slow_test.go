@@ -36,7 +36,9 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 					defer close(done)
 					gateway.ServeHTTP(caller, server, http.NotFoundHandler())
 				}()
+				dripped := make(chan struct{})
 				go func() {
+					defer close(dripped)
 					io.WriteString(client, c.first)
 					for c.drip != "" {
 						if _, err := io.WriteString(client, c.drip); err != nil {
@@ -50,6 +52,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 					t.Errorf("cut off only after %v", d)
 				}
 				client.Close()
+				<-dripped // it may be between two drops
 			})
 		})
 	}
