@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -242,8 +243,15 @@ func TestEnd(t *testing.T) {
 	fmt.Fprintf(conn, "POST /demo.git/git-receive-pack HTTP/1.1\r\nHost: git.cofferdam.internal\r\nContent-Length: 1000000\r\n\r\n%s0000PACK",
 		pkt(strings.Repeat("0", 40)+" "+id2+" "+string(own)+"\x00 report-status"))
 	w.end()
-	if n, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Errorf("the connection outlives the session: %d bytes", n)
+	// It may still hear why; then the connection is gone, and nothing was taken.
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	answer, err := io.ReadAll(conn)
+	var slow net.Error
+	if errors.As(err, &slow) && slow.Timeout() {
+		t.Errorf("the connection outlives the session: %q", answer)
+	}
+	if strings.Contains(string(answer), "unpack ok") {
+		t.Errorf("taken after the session's end: %q", answer)
 	}
 }
 
