@@ -16,8 +16,8 @@ const (
 	// samplePeriod is how often limits are looked at while commands run: one
 	// look reads a few files of /proc for each process.
 	samplePeriod = 100 * time.Millisecond
-	// sampleFresh is how old a look may be to count for a command that ends:
-	// many may end at once.
+	// sampleFresh is how old a look at the processes may be to count for a
+	// command that ends: many may end at once.
 	sampleFresh = 5 * time.Millisecond
 	// almost is the part of a limit, in 1/32, from which it counts as met:
 	// processes come and go while they are counted.
@@ -65,18 +65,19 @@ func (b *box) sample() {
 	m := &b.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.looked) < sampleFresh {
-		return
-	}
-	m.looked = time.Now() // not after looking: what happened meanwhile was not seen
 	if m.met == nil {
 		m.met = map[sandbox.Exhaustion]time.Time{}
 	}
+	// Cheap, so always: a folder may fill up within sampleFresh.
 	for _, dir := range b.config.Sized {
 		if full(dir) {
 			m.met[sandbox.ExhaustedTemp] = time.Now()
 		}
 	}
+	if time.Since(m.looked) < sampleFresh {
+		return
+	}
+	m.looked = time.Now() // not after looking: what happened meanwhile was not seen
 	tasks, most := int64(0), others()
 	for _, p := range scan(func(p process) bool { return p.uid == b.config.UID }) {
 		tasks += int64(max(p.threads, 1))
