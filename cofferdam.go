@@ -113,6 +113,7 @@ const (
 	ReasonRejected    = "rejected"    // a person said no
 	ReasonCancelled   = "cancelled"   // a person ended it
 	ReasonTime        = "time"        // the agent's time was up
+	ReasonBudget      = "budget"      // tokens, money or model calls are used up
 	ReasonInternal    = "internal"    // Cofferdam itself
 )
 
@@ -148,7 +149,26 @@ type TaskRequest struct {
 	Image   string   `json:"image,omitempty"`   // "host" (default) or a folder on the server
 	Timeout float64  `json:"timeout,omitempty"` // seconds of the agent's run; 0: the default
 	Limits  *Limits  `json:"limits,omitempty"`  // nil: defaults
+	Budget  *Budget  `json:"budget,omitempty"`  // nil: the operator's default
 	Key     string   `json:"idempotency_key,omitempty"`
+}
+
+// Budget bounds what a task may spend on models, over all its attempts. Zero
+// fields mean the operator's default. Source of the ranges: docs/SPECIFICATION.md.
+type Budget struct {
+	Tokens int64 `json:"tokens,omitempty"`            // input and output together
+	Cost   int64 `json:"cost_microdollars,omitempty"` // 1,000,000 are one US dollar
+	Calls  int64 `json:"model_calls,omitempty"`
+}
+
+// TaskMessage is what a person says to a task that runs, in order.
+type TaskMessage struct {
+	Schema string    `json:"schema"` // cofferdam/task-message/v1
+	Task   TaskID    `json:"task"`
+	Number int64     `json:"number"` // from 1, in its task
+	Text   string    `json:"text"`
+	By     Principal `json:"by"`
+	Time   time.Time `json:"time"`
 }
 
 // Limits bounds one box. Zero fields mean the default.
@@ -192,7 +212,9 @@ type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 	ModelCalls   int64 `json:"model_calls"`
-	Refused      int64 `json:"refused"` // decisions that refused
+	Refused      int64 `json:"refused"`           // decisions that refused
+	Cost         int64 `json:"cost_microdollars"` // of calls whose model has a price
+	Unpriced     int64 `json:"unpriced_calls"`    // calls whose model has none
 }
 
 // Short returns the task's short name, such as "t-42".
@@ -215,11 +237,16 @@ type Model struct {
 	Schema string  `json:"schema"` // cofferdam/model/v1
 	ID     ModelID `json:"id"`
 	Scope
-	Name      string    `json:"name"`
-	Provider  string    `json:"provider"` // anthropic
-	URL       string    `json:"url"`
-	Rehearsal bool      `json:"rehearsal"` // answers come from a script, not from a model
-	Created   time.Time `json:"created"`
+	Name      string            `json:"name"`
+	Provider  string            `json:"provider"` // the protocol: anthropic, openai, gemini
+	URL       string            `json:"url"`
+	Rehearsal bool              `json:"rehearsal"`          // answers come from a script, not from a model
+	Default   string            `json:"default,omitempty"`  // the model id that agents are told to use; empty: their own
+	Allow     []string          `json:"allow,omitempty"`    // model ids that may be asked for, a * at the end stands for the rest; empty: any
+	Alias     map[string]string `json:"alias,omitempty"`    // what is asked for, and what the provider is asked for instead
+	Fallback  []string          `json:"fallback,omitempty"` // names of models of the same protocol that are tried next, in order
+	KeepText  bool              `json:"keep_text"`          // prompts and answers go on record in full, not only by hash
+	Created   time.Time         `json:"created"`
 }
 
 // Approval is a person's word for exactly one commit.
@@ -322,11 +349,16 @@ type RepoRequest struct {
 
 // ModelRequest registers a model provider.
 type ModelRequest struct {
-	Name      string    `json:"name"`
-	Provider  string    `json:"provider"`      // anthropic
-	URL       string    `json:"url,omitempty"` // empty: the provider's own
-	Rehearsal bool      `json:"rehearsal,omitempty"`
-	Key       Sensitive `json:"key"` // sealed, never returned
+	Name      string            `json:"name"`
+	Provider  string            `json:"provider"`      // the protocol: anthropic, openai, gemini
+	URL       string            `json:"url,omitempty"` // empty: the provider's own
+	Rehearsal bool              `json:"rehearsal,omitempty"`
+	Default   string            `json:"default,omitempty"` // these five as in Model
+	Allow     []string          `json:"allow,omitempty"`
+	Alias     map[string]string `json:"alias,omitempty"`
+	Fallback  []string          `json:"fallback,omitempty"`
+	KeepText  bool              `json:"keep_text,omitempty"`
+	Key       Sensitive         `json:"key,omitempty"` // sealed, never returned; empty for a server that asks for none
 }
 
 // Sensitive is a secret on its way in. Only JSON carries its value; it prints

@@ -56,6 +56,9 @@ const (
 	EventExecEnd      = "exec.end"
 	EventAgentMessage = "agent.message"
 	EventAgentTool    = "agent.tool"
+	EventAgentFile    = "agent.file" // the agent says that it changed a file
+	EventAgentCost    = "agent.cost" // what the agent says it spent; the gateway's own count is in model.call
+	EventAgentTurn    = "agent.turn" // the agent was started, or its conversation went on; says why
 	EventAgentEnd     = "agent.end"
 	EventDNS          = "egress.resolve"
 	EventConnect      = "egress.connect"
@@ -65,6 +68,7 @@ const (
 	EventPush         = "git.push"
 	EventModelCall    = "model.call"
 	EventTaskState    = "task.state"
+	EventTaskMessage  = "task.message" // a person steers; in the session's log when the agent is told
 	EventReceipt      = "proof.create"
 	EventApprove      = "merge.approve"
 	EventVoid         = "merge.void"

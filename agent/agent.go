@@ -4,21 +4,26 @@
 //
 // # The format of an adapter
 //
-//	name     identifies it: the value of task run --agent; the file's name too
-//	title    for people
-//	version  of the agent, pinned; part of the environment's digest
-//	model    true if the agent calls a model provider
-//	setup    shell commands of the setup phase, in order; they write to /env
-//	allow    what the setup phase may reach: HOST[:PORT] or preset:NAME
-//	argv     the command …
-//	shell    … or text for sh -c; exactly one of the two
-//	env      NAME=value, added to the environment of the command
-//	reader   how its standard output is read: lines, claude-stream-json
-//	prompt   what it is told; available to argv, shell and env as .Prompt
+//	name       identifies it: the value of task run --agent; the file's name too
+//	title      for people
+//	version    of the agent, pinned; part of the environment's digest
+//	providers  protocols it speaks to a model, the preferred first; none: it calls no model
+//	brain      true for our own loop, which runs in the server and has only its hands in the box
+//	setup      shell commands of the setup phase, in order; they write to /env
+//	allow      what the setup phase may reach: HOST[:PORT] or preset:NAME
+//	argv       the command …
+//	shell      … or text for sh -c; exactly one of the two
+//	stdin      what the command reads on standard input, then its end; none: its end at once
+//	resume     argv by which a conversation goes on; .Conversation names it, .Prompt is what is said
+//	env        NAME=value, added to the environment of the command
+//	file       a table each: path and text of settings, written before the agent starts; ~/ is its home
+//	contact    a table each: host, why, and closed, the setting that keeps the agent from it
+//	reader     how its standard output is read: see readers
+//	prompt     what it is told; available to the others as .Prompt
 //
-// setup, argv, shell, env and prompt are text/template templates over Input. A
-// value is put in as it is: it is never itself a template, and in argv and env
-// never seen by a shell.
+// setup, argv, shell, stdin, resume, env, file and prompt are text/template
+// templates over Input. A value is put in as it is: it is never itself a
+// template, and in argv and env never seen by a shell.
 //
 // The package never runs anything and never judges anything. Its invariant:
 // what an agent says of its own work is a claim; it travels as Said and nothing
@@ -54,17 +59,44 @@ const DefaultModelURL = "http://model.cofferdam.internal"
 
 // Adapter says how one coding agent is installed, launched and read.
 type Adapter struct {
-	Name    string   `toml:"name"`
-	Title   string   `toml:"title"`
-	Version string   `toml:"version"`
-	Model   bool     `toml:"model"` // it calls a model provider
-	Setup   []string `toml:"setup"`
-	Allow   []string `toml:"allow"`
-	Argv    []string `toml:"argv"`
-	Shell   string   `toml:"shell"`
-	Env     []string `toml:"env"`
-	Reader  string   `toml:"reader"`
-	Prompt  string   `toml:"prompt"`
+	Name      string    `toml:"name"`
+	Title     string    `toml:"title"`
+	Version   string    `toml:"version"`
+	Providers []string  `toml:"providers"` // anthropic, openai, gemini
+	Brain     bool      `toml:"brain"`
+	Setup     []string  `toml:"setup"`
+	Allow     []string  `toml:"allow"`
+	Argv      []string  `toml:"argv"`
+	Shell     string    `toml:"shell"`
+	Stdin     string    `toml:"stdin"`
+	Resume    []string  `toml:"resume"`
+	Env       []string  `toml:"env"`
+	Files     []File    `toml:"file"`
+	Contacts  []Contact `toml:"contact"`
+	Reader    string    `toml:"reader"`
+	Prompt    string    `toml:"prompt"`
+}
+
+// File is one file that the agent finds in its box.
+type File struct {
+	Path string `toml:"path"` // absolute, or below ~/
+	Text string `toml:"text"`
+}
+
+// Contact is a host besides the model that the agent would connect to by
+// itself, and what keeps it from that.
+type Contact struct {
+	Host   string `toml:"host"`
+	Why    string `toml:"why"`
+	Closed string `toml:"closed"`
+}
+
+// Start is what the platform does to start an agent: it writes the files, then
+// runs the command. What the command reads on standard input is one of the
+// files, so that it needs no writer that lives as long as the agent.
+type Start struct {
+	Command sandbox.Command // its ID, folder and timeout are the caller's to set
+	Files   []File
 }
 
 // Input is what the templates of an adapter see.
@@ -75,7 +107,14 @@ type Input struct {
 	Branch   string            // short name of the branch that may be written
 	Command  string            // for the adapter command
 	EnvDir   string            // "": sandbox.EnvDir
-	ModelURL string            // "": DefaultModelURL
+	ModelURL string            // "": DefaultModelURL; has no path
+	Provider string            // protocol of the model that was given: anthropic, openai, gemini
+	Model    string            // the model id to ask for; "": the agent's own
+
+	// Conversation, if not empty, is the agent's own name of the conversation
+	// that goes on, and Message what it is told.
+	Conversation string
+	Message      string
 
 	// Set by the adapter itself.
 	Version string

@@ -42,6 +42,9 @@ const (
 	Message Kind = "message" // the agent says something
 	Tool    Kind = "tool"    // the agent uses a tool
 	Answer  Kind = "result"  // what the tool answered
+	Change  Kind = "file"    // the agent says it changed a file; Text is its path
+	Cost    Kind = "cost"    // what the agent says it spent: Tokens and Dollars
+	Begin   Kind = "begin"   // a conversation begins or goes on; Text is the agent's name of it
 )
 
 // Event is one thing an agent did, as it tells it. All of it is hostile text.
@@ -50,6 +53,9 @@ type Event struct {
 	Tool  string // of Tool: its name
 	Text  string // bounded by MaxText
 	Error bool   // of Answer: the tool says it failed
+
+	Tokens  int64   // of Cost: input and output together, of the whole run so far
+	Dollars float64 // of Cost: US dollars, 0 if the agent does not say
 }
 
 // End is what was read by the end of an agent's output.
@@ -57,8 +63,10 @@ type End struct {
 	Said    cofferdam.Said
 	Message string // last words, bounded by MaxText; of a blocked agent, its reason
 	Failed  bool   // the agent says that it could not go on, such as an unreachable provider
-	Skipped int    // lines longer than MaxLine or not readable
-	Dropped int    // events beyond MaxEvents
+
+	Conversation string // the agent's own name of its conversation, by which it can be resumed; "" if it told none
+	Skipped      int    // lines longer than MaxLine or not readable
+	Dropped      int    // events beyond MaxEvents
 }
 
 // Reader turns an agent's standard output into events. Write never fails for

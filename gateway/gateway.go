@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"cofferdam"
+	"cofferdam/budget"
 	"cofferdam/policy"
 )
 
@@ -38,6 +39,7 @@ type Caller struct {
 	Repo    cofferdam.Repo  // the one repository this session may see
 	Branch  cofferdam.Ref   // the one ref it may write; "" for none
 	Model   cofferdam.Model // the one provider it may call; zero for none
+	Budget  *budget.Meter   // what its task may spend on models; nil: no limit
 	Policy  *policy.Set
 	Record  cofferdam.Recorder // of this session's log
 	Live    context.Context    // ends with the session; every connection dies with it
@@ -46,8 +48,9 @@ type Caller struct {
 
 // Counts are a session's running totals, kept by the gateways.
 type Counts struct {
-	Refused, ModelCalls, InputTokens, OutputTokens atomic.Int64
-	Acts                                           atomic.Int64 // all that was tried; see MaxActs
+	Refused, ModelCalls, InputTokens, OutputTokens, Cost, Unpriced atomic.Int64
+
+	Acts atomic.Int64 // all that was tried; see MaxActs
 }
 
 // Target is where a connection of a box wants to go: the name it asked DNS

@@ -24,7 +24,7 @@ type grant struct {
 // authorize fixes what this session may do: what the task was given, narrowed
 // by the project file of the base commit, with the operator's policy over it.
 func (a *attempt) authorize(ctx context.Context) error {
-	if a.adapter.Model && a.plan.Model.Name == "" {
+	if len(a.adapter.Providers) > 0 && a.plan.Model.Name == "" {
 		return fail(cofferdam.ReasonProvider, "agent "+a.adapter.Name+" calls a model, and the task has none")
 	}
 	project, err := a.project(ctx)

@@ -10,6 +10,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/agent"
+	"cofferdam/agent/loop"
 	"cofferdam/environment"
 	"cofferdam/gateway"
 	"cofferdam/gateway/wire"
@@ -37,6 +38,12 @@ type Options struct {
 	// Redact returns a writer that passes on to w what is written to it, less
 	// the values of secrets, also when they are split over writes.
 	Redact func(w io.Writer) Clean
+
+	// Said, optional, returns what people said to a task after the message of
+	// that number, in order.
+	Said func(ctx context.Context, t cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error)
+	// Conversation keeps the messages of our own loop, apart from the machine.
+	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 
 	Allow        []string            // optional; hosts every task may reach
 	Presets      map[string][]string // optional; of preset:NAME

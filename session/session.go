@@ -30,6 +30,8 @@ type Plan struct {
 	Request cofferdam.TaskRequest `json:"request"`
 	Model   cofferdam.Model       `json:"model"`
 	Checks  []cofferdam.Check     `json:"checks,omitempty"` // Proof: run in this order, all of them
+	Budget  cofferdam.Budget      `json:"budget"`           // of the whole task; zero fields do not limit
+	Spent   cofferdam.Usage       `json:"spent"`            // by the task before this session
 }
 
 // Result is what came of a session.

@@ -42,7 +42,7 @@ func (s *server) attachKey(ctx context.Context, m cofferdam.Model, h http.Header
 
 func needsModel(name string) (bool, error) {
 	a, err := agent.Load(name)
-	return a.Model, err
+	return len(a.Providers) > 0, err
 }
 
 // listen opens the unix socket and, unless it is off, the loopback address.

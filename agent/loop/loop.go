@@ -1,0 +1,70 @@
+// Package loop is our own coding agent: a brain in the server and hands in the
+// box. It needs nothing but a model, so it is what runs where no vendor's agent
+// is installed.
+//
+// The brain reaches the model through the session's gateway like any box, and
+// touches files and processes only through Hands; it never opens a connection
+// or a file itself, and what a tool returns is data from an untrusted place,
+// marked as such. Loop, machine and conversation are apart: every message is in
+// the Conversation before anything follows from it, so a server that starts
+// again goes on at exactly the message where the last one stopped.
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"cofferdam"
+	"cofferdam/agent"
+	"cofferdam/sandbox"
+)
+
+// Hands work in the box. The same command ID after a restart finds the same
+// run: it is not started twice.
+type Hands interface {
+	// Exec runs c and returns its output, less secrets and bounded. stdin, if
+	// not nil, is what the command reads.
+	Exec(ctx context.Context, c sandbox.Command, stdin []byte) (Output, error)
+}
+
+// Output is what a command of the hands wrote. Each stream keeps its first and
+// last part if it is longer than MaxOutput.
+type Output struct {
+	sandbox.Result
+	Out, Err string
+}
+
+// Entry is one message of a conversation as it is stored.
+type Entry struct {
+	Number int             `json:"number"` // from 1
+	Time   time.Time       `json:"time"`
+	Body   json.RawMessage `json:"body"`
+}
+
+// Conversation keeps messages apart from the machine. Append returns when e is
+// durable; its Number must follow the last one.
+type Conversation interface {
+	Entries(ctx context.Context) ([]Entry, error)
+	Append(ctx context.Context, e Entry) error
+}
+
+// Options is what Run works with.
+type Options struct {
+	// Transport reaches the session's gateways: gateway.Local.
+	Transport    http.RoundTripper
+	Provider     string // the protocol: anthropic, openai, gemini
+	Model        string // the model id; "": DefaultModel of the provider
+	Window       int    // tokens the model can hold; 0: 200,000
+	Turns        int    // model calls at most, 1 to 500; 0: 100
+	Hands        Hands
+	Conversation Conversation
+	// Said returns what a person said since the last call, in order; nil: nobody
+	// ever does. Each message is returned again after a restart, so the loop
+	// remembers by Number which it has in its conversation.
+	Said func(ctx context.Context) ([]cofferdam.TaskMessage, error)
+	// Emit is told what the loop does, with the same events in the same order
+	// after a restart.
+	Emit func(agent.Event) error
+}
