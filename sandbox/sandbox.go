@@ -51,12 +51,20 @@ type Spec struct {
 	Files      []File // small read-only files; they may not lie under WorkDir
 }
 
-// File is one read-only file that the host puts into a box.
+// File is one read-only file that the host puts into a box, or a symbolic link.
 type File struct {
-	Path string      `json:"path"` // absolute
-	Data []byte      `json:"data"`
-	Mode os.FileMode `json:"mode"` // 0: 0444
+	Path string      `json:"path"` // absolute; what the image has in its place is not seen
+	Data []byte      `json:"data,omitempty"`
+	Link string      `json:"link,omitempty"` // absolute: a link to there, instead of Data
+	Mode os.FileMode `json:"mode,omitempty"` // 0: 0444
+	// Shared says that many boxes have the very same file: it becomes part of the
+	// root folder that they share, where another file costs a mount in each box.
+	// Links are always shared.
+	Shared bool `json:"shared,omitempty"`
 }
+
+// IsShared says whether f is part of the root folder that boxes share.
+func (f File) IsShared() bool { return f.Shared || f.Link != "" }
 
 // DefaultLimits bounds a box whose Spec says nothing.
 // Sizes are bytes. Source: docs/SPECIFICATION.md, "Box".

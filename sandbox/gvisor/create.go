@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"regexp"
 	"strings"
 	"time"
@@ -119,6 +120,9 @@ func checkFiles(files []sandbox.File) error {
 			return invalid(fmt.Sprintf("file %.128q", f.Path), "not a clean absolute path of its own", "")
 		}
 		seen[f.Path] = true
+		if f.Link != "" && (!filepath.IsAbs(f.Link) || filepath.Clean(f.Link) != f.Link || len(f.Data) > 0) {
+			return invalid("file "+f.Path, "its link is not a clean absolute path alone", "")
+		}
 		for _, closed := range []string{sandbox.WorkDir, sandbox.EnvDir, "/proc", "/sys", "/dev", "/usr", "/run", "/" + programDir} {
 			if within(closed, f.Path) {
 				return invalid("file "+f.Path, "may not lie under "+closed, "put it under /etc, /opt or "+sandbox.HomeDir)
@@ -143,7 +147,7 @@ func (b *box) build(ctx context.Context) error {
 		return err
 	}
 	var binds []bind
-	if b.root, binds, err = b.d.root(b.spec.Image, files); err != nil {
+	if b.root, binds, err = b.d.root(b.spec.Image, files, b.sharedFiles()); err != nil {
 		return err
 	}
 	if err := b.makeDisks(ctx); err != nil {
@@ -293,17 +297,28 @@ func (b *box) placeFiles() ([]bind, error) {
 	t := &tree{dir: b.path("files")}
 	binds := make([]bind, 0, len(files))
 	for i, f := range files {
-		mode := f.Mode.Perm()
-		if mode == 0 {
-			mode = 0o444
+		if f.IsShared() {
+			continue
 		}
 		name := fmt.Sprintf("/%d", i)
-		if err := t.write(name, f.Data, mode); err != nil {
+		if err := t.write(name, f.Data, fileMode(f)); err != nil {
 			return nil, err
 		}
 		binds = append(binds, bind{filepath.Join(t.dir, name), f.Path})
 	}
 	return binds, nil
+}
+
+// sharedFiles are those of Spec.Files that the root folder holds.
+func (b *box) sharedFiles() []sandbox.File {
+	return slices.DeleteFunc(slices.Clone(b.spec.Files), func(f sandbox.File) bool { return !f.IsShared() })
+}
+
+func fileMode(f sandbox.File) os.FileMode {
+	if f.Mode.Perm() == 0 {
+		return 0o444
+	}
+	return f.Mode.Perm()
 }
 
 func inBind(binds []bind, path string) bool {

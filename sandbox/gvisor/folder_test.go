@@ -118,3 +118,31 @@ func TestHostileImage(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestImageCannotLeadFilesOut: what the host puts into a box is written into the
+// box's own root, although the image has a link to a folder of the host, or a
+// file, where a folder should be.
+func TestImageCannotLeadFilesOut(t *testing.T) {
+	image, out := muslImage(t), t.TempDir()
+	for name, target := range map[string]string{"etc/abs": out, "etc/rel": strings.Repeat("../", 20) + strings.TrimPrefix(out, "/"), "etc/hosts": out + "/hosts"} {
+		if err := os.Symlink(target, filepath.Join(image, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(image, "etc/flat"), []byte("a file\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := newBox(t, newDriver(t), func(s *sandbox.Spec) {
+		s.Image = image
+		s.Files = []sandbox.File{
+			{Path: "/etc/abs/one", Data: []byte("1\n")}, {Path: "/etc/rel/two", Data: []byte("2\n"), Shared: true},
+			{Path: "/etc/abs/three", Link: "/etc/rel/two"}, {Path: "/etc/flat/four", Data: []byte("4\n"), Shared: true},
+		}
+	})
+	if got, r := sh(t, b, "cat /etc/abs/one /etc/rel/two /etc/abs/three /etc/flat/four; grep -c localhost /etc/hosts"); got != "1\n2\n2\n4\n1" {
+		t.Errorf("got %q (%+v)", got, r)
+	}
+	if list, err := os.ReadDir(out); err != nil || len(list) != 0 {
+		t.Errorf("written outside: %v %v", list, err)
+	}
+}

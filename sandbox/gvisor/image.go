@@ -58,9 +58,8 @@ type tree struct {
 var folders = []string{"proc", "sys", "dev", "tmp", "work", "env", "home/agent", "run", "etc", programDir}
 
 // fill makes the root of an image in t.dir: our own folders and files, copies
-// of the named files of /etc, and an empty mount point for every bind and for
-// every path in points.
-func (t *tree) fill(image, initProgram string, binds []bind, points []string) error {
+// of the named files of /etc, an empty mount point for every bind, and own.
+func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File) error {
 	for _, d := range folders {
 		if err := os.MkdirAll(filepath.Join(t.dir, d), 0o755); err != nil {
 			return err
@@ -91,8 +90,12 @@ func (t *tree) fill(image, initProgram string, binds []bind, points []string) er
 	if err := t.ownFiles(); err != nil {
 		return err
 	}
-	for _, path := range points {
-		if err := t.write(path, nil, 0o444); err != nil {
+	for _, f := range own {
+		if f.Link != "" {
+			if err := t.link(f.Link, f.Path); err != nil {
+				return err
+			}
+		} else if err := t.write(f.Path, f.Data, fileMode(f)); err != nil {
 			return err
 		}
 	}
@@ -283,7 +286,7 @@ func (t *tree) ownFiles() error {
 			return err
 		}
 	}
-	return os.Symlink("/proc/self/mounts", t.replace("/etc/mtab"))
+	return t.link("/proc/self/mounts", "/etc/mtab")
 }
 
 // defaultHostname is that of a box whose Spec gives none.
@@ -293,8 +296,8 @@ func hosts(hostname string) string { return "127.0.0.1 localhost\n127.0.1.1 " + 
 
 // write puts a file of ours into the root, in the place of what is there.
 func (t *tree) write(path string, data []byte, mode fs.FileMode) error {
-	dst := t.replace(path)
-	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+	dst, err := t.replace(path)
+	if err != nil {
 		return err
 	}
 	f, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -305,11 +308,35 @@ func (t *tree) write(path string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// replace makes room at path and returns where it is on the host.
-func (t *tree) replace(path string) string {
-	dst := filepath.Join(t.dir, path)
-	_ = os.RemoveAll(dst) // what is still there makes the following call fail
-	return dst
+// link puts a symbolic link into the root, in the place of what is there.
+func (t *tree) link(target, path string) error {
+	dst, err := t.replace(path)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, dst)
+}
+
+// replace makes room at path and returns where it is on the host. A link or
+// file of the image in the place of a folder above it goes: followed, it would
+// lead out of the root to a folder of the host.
+func (t *tree) replace(path string) (string, error) {
+	dst := t.dir
+	for _, name := range strings.Split(strings.Trim(filepath.Dir(path), "/"), "/") {
+		if name == "" {
+			continue
+		}
+		dst = filepath.Join(dst, name)
+		if info, err := os.Lstat(dst); err == nil && info.IsDir() {
+			continue
+		}
+		_ = os.Remove(dst) // what is still there makes the following call fail
+		if err := os.Mkdir(dst, 0o755); err != nil {
+			return "", err
+		}
+	}
+	dst = filepath.Join(dst, filepath.Base(path))
+	return dst, os.RemoveAll(dst)
 }
 
 // checkImage refuses what cannot be the root of a box. state is the driver's

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"cofferdam/sandbox"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -49,9 +51,9 @@ func (d *Driver) program() (string, error) {
 const maxRoots = 64
 
 // root returns the folder that boxes of an image have at "/", and what is to be
-// bound into it. It has a mount point for each of files. It is made when it is
-// first asked for, and again when the image has changed.
-func (d *Driver) root(image string, files []bind) (string, []bind, error) {
+// bound into it. It has a mount point for each of files, and holds shared. It is
+// made when it is first asked for, and again when the image has changed.
+func (d *Driver) root(image string, files []bind, shared []sandbox.File) (string, []bind, error) {
 	d.imageMu.Lock()
 	defer d.imageMu.Unlock()
 	program, err := d.program()
@@ -66,17 +68,22 @@ func (d *Driver) root(image string, files []bind) (string, []bind, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("reading image: %w", err)
 	}
-	points := make([]string, 0, len(files))
+	own := make([]sandbox.File, 0, len(files)+len(shared))
 	for _, f := range files {
-		if inBind(binds, f.to) {
-			return "", nil, invalid("file "+f.to, "lies in a folder of the image", "put it under /etc or the home folder")
-		}
-		points = append(points, f.to)
+		own = append(own, sandbox.File{Path: f.to}) // a mount point
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q", version, program, points))
+	own = append(own, shared...)
+	key := fmt.Appendf(nil, "%s %q", version, program)
+	for _, f := range own {
+		if inBind(binds, f.Path) {
+			return "", nil, invalid("file "+f.Path, "lies in a folder of the image", "put it under /etc or the home folder")
+		}
+		key = fmt.Appendf(key, " %q %q %v %x", f.Path, f.Link, fileMode(f), sha256.Sum256(f.Data))
+	}
+	sum := sha256.Sum256(key)
 	dir := filepath.Join(d.o.Root, "image", hex.EncodeToString(sum[:16]))
 	if _, err := os.Stat(dir); err != nil {
-		if err := d.makeRoot(dir, image, program, binds, points); err != nil {
+		if err := d.makeRoot(dir, image, program, binds, own); err != nil {
 			return "", nil, fmt.Errorf("making root of image: %w", err)
 		}
 	}
@@ -95,7 +102,7 @@ func (d *Driver) release(dir string) {
 
 // makeRoot makes a root under another name first, so that one that is there is
 // whole. imageMu is held.
-func (d *Driver) makeRoot(dir, image, program string, binds []bind, points []string) error {
+func (d *Driver) makeRoot(dir, image, program string, binds []bind, own []sandbox.File) error {
 	if len(d.roots) >= maxRoots {
 		if err := d.dropRoots(); err != nil {
 			return err
@@ -105,7 +112,7 @@ func (d *Driver) makeRoot(dir, image, program string, binds []bind, points []str
 	if err := os.Mkdir(t.dir, 0o755); err != nil {
 		return err
 	}
-	err := t.fill(image, program, binds, points)
+	err := t.fill(image, program, binds, own)
 	if err == nil {
 		err = unix.Rename(t.dir, dir)
 	}

@@ -172,6 +172,9 @@ func refuse(spec sandbox.Spec) string {
 		if clean == sandbox.WorkDir || strings.HasPrefix(clean, sandbox.WorkDir+"/") {
 			return fmt.Sprintf("file %.200q lies in the workspace", file.Path)
 		}
+		if file.Link != "" && (!filepath.IsAbs(file.Link) || filepath.Clean(file.Link) != file.Link || len(file.Data) > 0) {
+			return fmt.Sprintf("link %.200q is not a clean absolute path alone", file.Link)
+		}
 	}
 	return ""
 }

@@ -102,6 +102,12 @@ func (b *fakeBox) place() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
+		if f.Link != "" {
+			if err := os.Symlink(f.Link, path); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := os.WriteFile(path, f.Data, mode); err != nil {
 			return err
 		}

@@ -213,6 +213,7 @@ func testRefusals(t *testing.T, s *subject) {
 		"negative limit":      func(s *sandbox.Spec) { s.Limits.Memory = -1 },
 		"file in workspace":   func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/work/x"}} },
 		"relative file":       func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "x"}} },
+		"relative link":       func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/x", Link: "y"}} },
 		"file that climbs":    func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/../work/x"}} },
 	} {
 		spec := good
@@ -355,6 +356,8 @@ func testFolders(t *testing.T, s *subject) {
 		spec.Files = []sandbox.File{
 			{Path: "/etc/cofferdam-test/one", Data: []byte("one\xff")},
 			{Path: "/etc/cofferdam-test-script", Data: []byte("#!/bin/sh\necho ran\n"), Mode: 0o555},
+			{Path: "/etc/cofferdam-test/shared", Data: []byte("shared\n"), Shared: true},
+			{Path: "/etc/cofferdam-link", Link: "/etc/cofferdam-test/shared"},
 		}
 	})
 	b.shell(t, `set -e
@@ -365,6 +368,9 @@ func testFolders(t *testing.T, s *subject) {
 	}
 	if got := b.shell(t, "/etc/cofferdam-test-script"); got != "ran\n" {
 		t.Errorf("script %q", got)
+	}
+	if got := b.shell(t, "cat /etc/cofferdam-link; readlink /etc/cofferdam-link"); got != "shared\n/etc/cofferdam-test/shared\n" {
+		t.Errorf("shared file by a link %q", got)
 	}
 }
 
