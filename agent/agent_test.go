@@ -96,7 +96,7 @@ func TestBadAdapters(t *testing.T) {
 		"unknown reader": "name = \"x\"\nshell = \"true\"\nreader = \"tea leaves\"",
 		"bad template":   "name = \"x\"\nshell = \"{{.Nothing}}\"\nreader = \"lines\"",
 	} {
-		if _, err := parse([]byte(text)); err == nil {
+		if _, err := parse("x.toml", []byte(text)); err == nil {
 			t.Errorf("%s: was accepted", name)
 		}
 	}
@@ -153,7 +153,7 @@ func TestClaudeStreamIsReadHoweverItIsCut(t *testing.T) {
 }
 
 func TestHostileLinesAreSkippedAndCounted(t *testing.T) {
-	huge := `{"type":"result","result":"` + strings.Repeat("x", MaxLine) + `"}`
+	huge := `{"type":"result","result":[` + strings.Repeat("1,", MaxLine/2) + `1]}` // not made of a long string
 	output := "not json\n[1]\n{\"type\":7}\n\n" + huge + "\n" + `{"type":"result","is_error":true,"result":"cofferdam: blocked: no host"}`
 	events, end := read(t, "claude", output, 1000)
 	if len(events) != 0 || end.Skipped != 4 || end.Said != cofferdam.SaidBlocked || end.Message != "no host" || !end.Failed {
