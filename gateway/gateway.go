@@ -11,6 +11,7 @@ package gateway
 import (
 	"context"
 	"net"
+	"strconv"
 	"sync/atomic"
 
 	"cofferdam"
@@ -58,6 +59,11 @@ type Counts struct {
 type Target struct {
 	Host cofferdam.Host
 	Port uint16
+}
+
+// String returns the target as HOST:PORT.
+func (t Target) String() string {
+	return net.JoinHostPort(string(t.Host), strconv.Itoa(int(t.Port)))
 }
 
 // Names that always exist inside a box.

@@ -27,6 +27,9 @@ const (
 // ServeHTTP serves HTTP/1.1 on conn, one request after the other, until the
 // client is done, a bound is passed or the session ends. It owns conn.
 func ServeHTTP(c *Caller, conn net.Conn, h http.Handler) {
+	if n, ok := conn.(*Named); ok {
+		h = n.only(c, h)
+	}
 	l := &oneConn{conn: conn, closed: make(chan struct{}), refused: func(status string) {
 		// The connection is answered and closed whatever becomes of the record.
 		_ = Reject(c.Live, c, Request{Source: "gateway", Kind: cofferdam.EventRequest, Resource: "a request that cannot be read"},
@@ -109,8 +112,10 @@ func (c *closeNotifier) Write(p []byte) (int, error) {
 }
 
 // CloseWrite ends the sending side, where the connection can.
-func (c *closeNotifier) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *closeNotifier) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
 	}
 	return errors.ErrUnsupported

@@ -6,6 +6,15 @@
 // The invariant: default deny, and a forbid beats every permit. What is
 // ambiguous, unknown or unreadable is refused when the Set is made, never
 // skipped.
+//
+// # Splices
+//
+// What goes to an allowed host is read: TLS is terminated and every request
+// judged. An entry splice:HOST[:PORT] or splice:*.HOST[:PORT] asks that TLS to
+// that host passes unseen instead. Where several entries match a host, the most
+// specific name decides: a host before a wildcard, a longer wildcard before a
+// shorter one. Of two that are alike the host is read. A project file cannot
+// ask for a splice: what its list leaves standing keeps what it had.
 package policy
 
 import "cofferdam"
@@ -13,7 +22,7 @@ import "cofferdam"
 // Actions a Set is asked about; Cedar sees them as Action::"resolve" and so on.
 const (
 	Resolve = "resolve" // may the name be known to this box
-	Connect = "connect" // may bytes flow to host:port without being seen (TLS spliced)
+	Connect = "connect" // may a connection be made to host:port; alone it lets bytes pass only where they are spliced
 	HTTP    = "request" // may this HTTP request go out
 	Fetch   = "fetch"   // read the repository
 	Push    = "push"    // write one ref
@@ -27,6 +36,7 @@ type Query struct {
 	Port   uint16         // connect, request; 0 for resolve
 	Method string         // request
 	Path   string         // request
+	Splice bool           // connect: what flows will not be seen
 	Repo   cofferdam.RepoID
 	Ref    cofferdam.Ref // push
 	Create bool          // push: the ref does not exist yet

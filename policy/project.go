@@ -200,9 +200,13 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 			kept = append(kept, r)
 		}
 	}
+	// The closest first: where narrowing makes two rules alike, the one that
+	// decided about splicing before goes on to decide.
+	given := slices.Clone(g.Allow)
+	slices.SortStableFunc(given, moreSpecific)
 	for _, want := range p.Allow {
 		covered := false
-		for _, have := range g.Allow {
+		for _, have := range given {
 			if r, ok := have.intersect(want); ok {
 				covered = true
 				add(r)
@@ -231,9 +235,10 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 	return g, nil
 }
 
-// intersect returns the rule for what both allow.
+// intersect returns the rule for what both allow. Whether it splices is r's to
+// say.
 func (r Rule) intersect(o Rule) (Rule, bool) {
-	out := Rule{Origin: r.Origin}
+	out := Rule{Origin: r.Origin, Splice: r.Splice}
 	switch {
 	case r.covers(o):
 		out.Pattern = o.Pattern

@@ -24,7 +24,7 @@ pids = 256
 open_files = 1024
 `))
 	want := Project{
-		Narrows: true, Allow: []Rule{{"allow-1", "registry.test", 0, "registry.test"}, {"allow-2", "*.cdn.test", 8443, "*.cdn.test:8443"}},
+		Narrows: true, Allow: []Rule{{"allow-1", "registry.test", 0, "registry.test", false}, {"allow-2", "*.cdn.test", 8443, "*.cdn.test:8443", false}},
 		Presets: []string{"npm"},
 		Limits:  cofferdam.Limits{Memory: 2 << 30, Disk: 1 << 20, Temp: 512 << 20, CPU: 1.5, PIDs: 256, OpenFiles: 1024},
 	}
@@ -120,6 +120,13 @@ func TestNarrow(t *testing.T) {
 		{"good.test:22", "good.test:23", "", "good.test:23"},
 		{"preset:npm,good.test", "preset:npm", "registry.npm.test", ""},
 		{"good.test", "preset:npm", "", "preset:npm"},
+		{"splice:good.test", "good.test", "splice:good.test", ""},
+		{"good.test", "splice:good.test", "good.test", ""},
+		{"good.test", "splice:evil.test", "", "splice:evil.test"},
+		{"*.wild.test", "splice:a.wild.test:443", "a.wild.test:443", ""},
+		{"*.wild.test,splice:a.wild.test", "a.wild.test", "splice:a.wild.test", ""},
+		{"splice:*.wild.test,a.wild.test", "a.wild.test", "a.wild.test", ""},
+		{"splice:*.wild.test,a.wild.test", "*.wild.test", "a.wild.test,splice:*.wild.test", ""},
 		{"*.a.test,*.b.test", "x.a.test,x.b.test,x.c.test", "x.a.test,x.b.test", "x.c.test"},
 	} {
 		granted, err := ParseAllow(split(c.granted), npm)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,18 +19,54 @@ const (
 
 // Rule is one entry of an allow list.
 type Rule struct {
-	ID      string `json:"id"`      // allow-1, allow-2, …: what a Decision names
-	Pattern string `json:"pattern"` // good.test, or *.good.test for every name below it
-	Port    uint16 `json:"port"`    // 0: 80 and 443
-	Origin  string `json:"origin"`  // the entry as it was written: HOST, or preset:NAME
+	ID      string `json:"id"`               // allow-1, allow-2, …: what a Decision names
+	Pattern string `json:"pattern"`          // good.test, or *.good.test for every name below it
+	Port    uint16 `json:"port"`             // 0: 80 and 443
+	Origin  string `json:"origin"`           // the entry as it was written: [splice:]HOST, or preset:NAME
+	Splice  bool   `json:"splice,omitempty"` // TLS passes unseen; see Set.Splices
 }
+
+// splicePrefix marks an entry whose TLS passes unseen.
+const splicePrefix = "splice:"
 
 // String returns the rule as a person writes it.
 func (r Rule) String() string {
-	if r.Port == 0 {
-		return r.Pattern
+	s := r.Pattern
+	if r.Splice {
+		s = splicePrefix + s
 	}
-	return r.Pattern + ":" + strconv.Itoa(int(r.Port))
+	if r.Port != 0 {
+		s += ":" + strconv.Itoa(int(r.Port))
+	}
+	return s
+}
+
+// same says whether r and o open the same, whatever they are called.
+func (r Rule) same(o Rule) bool {
+	return r.Pattern == o.Pattern && r.Port == o.Port && r.Splice == o.Splice
+}
+
+// moreSpecific orders rules that match the same host, the closest first: a name
+// before a wildcard, a longer wildcard before a shorter one, and of two alike
+// the one that is read before the one that is not. Ports do not count: if they
+// did, narrowing could turn a host that is read into one that is not.
+func moreSpecific(r, o Rule) int {
+	return cmp.Or(
+		compare(strings.HasPrefix(r.Pattern, "*"), strings.HasPrefix(o.Pattern, "*")),
+		cmp.Compare(len(o.Pattern), len(r.Pattern)),
+		compare(r.Splice, o.Splice),
+	)
+}
+
+// compare orders false before true.
+func compare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // allowsPort says whether port is one that the rule opens; a rule without a
@@ -41,9 +78,9 @@ func (r Rule) allowsPort(port uint16) bool {
 	return r.Port == port
 }
 
-// ParseAllow reads an allow list. Each entry is HOST[:PORT], *.HOST[:PORT] or
-// preset:NAME; a preset stands for entries of the first two forms. An empty
-// list allows nothing. An entry that cannot be read is an Invalid error: a list
+// ParseAllow reads an allow list. Each entry is HOST[:PORT], *.HOST[:PORT],
+// splice: in front of one of these, or preset:NAME; a preset stands for entries
+// of the other forms. An empty list allows nothing. An entry that cannot be read is an Invalid error: a list
 // that is not understood must never be taken for a shorter one, or for all.
 func ParseAllow(list []string, presets map[string][]string) ([]Rule, error) {
 	var rules []Rule
@@ -59,10 +96,10 @@ func ParseAllow(list []string, presets map[string][]string) ([]Rule, error) {
 		for _, item := range items {
 			r, err := parseRule(item)
 			if err != nil {
-				return nil, badEntry(i, entry, err.Error(), "write HOST[:PORT], *.HOST[:PORT] or preset:NAME")
+				return nil, badEntry(i, entry, err.Error(), "write HOST[:PORT], *.HOST[:PORT], splice:HOST[:PORT] or preset:NAME")
 			}
 			r.Origin = origin
-			if !slices.ContainsFunc(rules, func(o Rule) bool { return o.Pattern == r.Pattern && o.Port == r.Port }) {
+			if !slices.ContainsFunc(rules, r.same) {
 				rules = append(rules, r)
 			}
 		}
@@ -109,6 +146,7 @@ func number(rules []Rule) []Rule {
 }
 
 func parseRule(item string) (Rule, error) {
+	item, splice := strings.CutPrefix(item, splicePrefix)
 	switch {
 	case item == "":
 		return Rule{}, fmt.Errorf("it is empty, which could be read as everything or as nothing")
@@ -120,7 +158,7 @@ func parseRule(item string) (Rule, error) {
 		return Rule{}, fmt.Errorf("it is an address, and only names are allowed")
 	}
 	host, port, hasPort := strings.Cut(item, ":")
-	r := Rule{Pattern: string(cofferdam.ParseHost(host))}
+	r := Rule{Pattern: string(cofferdam.ParseHost(host)), Splice: splice}
 	if hasPort {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || strconv.FormatUint(n, 10) != port {

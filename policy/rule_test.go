@@ -17,14 +17,17 @@ func TestParseAllow(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]string{}, nil},
-		{[]string{"good.test"}, []Rule{{"allow-1", "good.test", 0, "good.test"}}},
-		{[]string{"GOOD.test."}, []Rule{{"allow-1", "good.test", 0, "GOOD.test."}}},
-		{[]string{"good.test:443"}, []Rule{{"allow-1", "good.test", 443, "good.test:443"}}},
-		{[]string{"*.good.test", "good.test"}, []Rule{{"allow-1", "*.good.test", 0, "*.good.test"}, {"allow-2", "good.test", 0, "good.test"}}},
-		{[]string{"*.good.test:8443"}, []Rule{{"allow-1", "*.good.test", 8443, "*.good.test:8443"}}},
-		{[]string{"preset:npm", "registry.npm.test"}, []Rule{{"allow-1", "registry.npm.test", 0, "preset:npm"}, {"allow-2", "files.npm.test", 8443, "preset:npm"}}},
+		{[]string{"good.test"}, []Rule{{"allow-1", "good.test", 0, "good.test", false}}},
+		{[]string{"GOOD.test."}, []Rule{{"allow-1", "good.test", 0, "GOOD.test.", false}}},
+		{[]string{"good.test:443"}, []Rule{{"allow-1", "good.test", 443, "good.test:443", false}}},
+		{[]string{"*.good.test", "good.test"}, []Rule{{"allow-1", "*.good.test", 0, "*.good.test", false}, {"allow-2", "good.test", 0, "good.test", false}}},
+		{[]string{"*.good.test:8443"}, []Rule{{"allow-1", "*.good.test", 8443, "*.good.test:8443", false}}},
+		{[]string{"preset:npm", "registry.npm.test"}, []Rule{{"allow-1", "registry.npm.test", 0, "preset:npm", false}, {"allow-2", "files.npm.test", 8443, "preset:npm", false}}},
 		{[]string{"preset:empty"}, nil},
-		{[]string{"xn--bcher-kva.test"}, []Rule{{"allow-1", "xn--bcher-kva.test", 0, "xn--bcher-kva.test"}}},
+		{[]string{"splice:good.test"}, []Rule{{"allow-1", "good.test", 0, "splice:good.test", true}}},
+		{[]string{"splice:*.Good.test:8443"}, []Rule{{"allow-1", "*.good.test", 8443, "splice:*.Good.test:8443", true}}},
+		{[]string{"good.test", "splice:good.test", "splice:good.test"}, []Rule{{"allow-1", "good.test", 0, "good.test", false}, {"allow-2", "good.test", 0, "splice:good.test", true}}},
+		{[]string{"xn--bcher-kva.test"}, []Rule{{"allow-1", "xn--bcher-kva.test", 0, "xn--bcher-kva.test", false}}},
 	} {
 		got, err := ParseAllow(c.list, presets)
 		if err != nil {
@@ -42,6 +45,7 @@ func TestParseAllow(t *testing.T) {
 		"good..test", ".good.test", "good.test..", "-good.test", "good-.test", "a_b.good.test", "good.test\x00.evil.test", "good.test\n", "good\ttest.a", "gо\u00adod.test", "bücher.test",
 		strings.Repeat("a", 64) + ".test", strings.Repeat("a.", 127) + "test",
 		"localhost", "git.cofferdam.internal", "*.cofferdam.internal", "cofferdam.internal", "x.cofferdam.internal:80",
+		"splice:", "splice:*", "splice:splice:good.test", "splice:preset:npm", "splice:good.test:0", "splice: good.test", "SPLICE:good.test", "splice:https://good.test", "splice:model.cofferdam.internal", "splice:1.2.3.4",
 		"preset:", "preset:nope", "preset:bad", "preset:NPM", "PRESET:npm",
 	} {
 		got, err := ParseAllow([]string{"good.test", entry}, presets)
@@ -65,7 +69,7 @@ func TestParseAllow(t *testing.T) {
 // Every list that can be read allows exactly what it says again, and nothing
 // that is not a name.
 func FuzzParseAllow(f *testing.F) {
-	for _, s := range []string{"good.test", "*.good.test:8443", "preset:npm", "1.2.3.4", "good.test:0443", "a_b.test", "good.test."} {
+	for _, s := range []string{"good.test", "*.good.test:8443", "preset:npm", "1.2.3.4", "good.test:0443", "a_b.test", "good.test.", "splice:*.good.test:443"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, entry string) {
@@ -78,7 +82,7 @@ func FuzzParseAllow(f *testing.F) {
 		}
 		for _, r := range rules {
 			again, err := ParseAllow([]string{r.String()}, nil)
-			if err != nil || len(again) != 1 || again[0].Pattern != r.Pattern || again[0].Port != r.Port {
+			if err != nil || len(again) != 1 || !again[0].same(r) {
 				t.Errorf("%q became %v, which reads as %v, %v", entry, r, again, err)
 			}
 		}

@@ -32,6 +32,7 @@ type Grant struct {
 	Repo     cofferdam.RepoID // the one repository; "" for none
 	Branch   cofferdam.Ref    // the one ref that may be written; "" for none
 	Model    string           // the one model provider entry; "" for none
+	Provider cofferdam.Host   `json:",omitempty"` // its provider's own name, which leads to the model gateway; "" for none
 	Operator string           // Cedar text of the operator; it may forbid or permit
 	Dropped  []Rule           // rules of a project file that this grant does not cover (see Narrow)
 }
@@ -127,6 +128,19 @@ func parseCedar(name, text string, taken map[cedar.PolicyID]bool) ([]entry, erro
 
 // Digest identifies the whole policy: built-in text, operator text and grant.
 func (s *Set) Digest() cofferdam.Digest { return s.digest }
+
+// Splices says whether TLS to host:port passes unseen: the most specific rule
+// that matches both says so.
+func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
+	var best *Rule
+	for _, i := range s.hosts.candidates(string(host)) {
+		r := &s.grant.Allow[i]
+		if r.allowsPort(port) && (best == nil || moreSpecific(*r, *best) < 0) {
+			best = r
+		}
+	}
+	return best != nil && best.Splice
+}
 
 // Rules returns the allow rules, in order.
 func (s *Set) Rules() []Rule { return slices.Clone(s.grant.Allow) }
@@ -245,6 +259,7 @@ func (a question) request() cedar.Request {
 			"port":   cedar.Long(q.Port),
 			"method": cedar.String(q.Method),
 			"path":   cedar.String(q.Path),
+			"splice": cedar.Boolean(q.Splice),
 			"repo":   cedar.NewEntityUID("Repo", cedar.String(q.Repo)),
 			"create": cedar.Boolean(q.Create),
 			"delete": cedar.Boolean(q.Delete),
@@ -277,6 +292,9 @@ func (g Grant) entity() cedar.Entity {
 	}
 	if g.Model != "" {
 		attrs["model"] = cedar.NewEntityUID("Model", cedar.String(g.Model))
+	}
+	if g.Provider != "" {
+		attrs["provider"] = cedar.NewEntityUID("Host", cedar.String(g.Provider))
 	}
 	return cedar.Entity{UID: cedar.NewEntityUID("Session", "self"), Attributes: cedar.NewRecord(attrs)}
 }
