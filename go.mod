@@ -22,6 +22,7 @@ require (
 	google.golang.org/grpc v1.83.2
 	gvisor.dev/gvisor v0.0.0-20260224225140-573d5e7127a8
 	modernc.org/sqlite v1.51.0
+	software.sslmate.com/src/go-pkcs12 v0.7.4
 )
 
 require (

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,37 +20,19 @@ import (
 // hostImage is the image of a task that names none.
 const hostImage = "host"
 
-// trustPath is where a box finds the certificates to trust.
-const trustPath = "/etc/cofferdam/trust.pem"
-
-// trustEnv are the variables by which the languages and tools we know find
-// them; the system's own bundle does not hold our authority.
-var trustEnv = []string{
-	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE",
-	"REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
-}
-
 // spec is what both boxes of a session have in common.
 func (a *attempt) spec() sandbox.Spec {
 	s := sandbox.Spec{Tier: a.o.Tier, Image: a.plan.Request.Image, Limits: a.grant.limits}
 	if s.Image == "" {
 		s.Image = hostImage
 	}
-	if len(a.o.Trust) > 0 {
-		s.Files = []sandbox.File{{Path: trustPath, Data: a.o.Trust}}
-	}
+	s.Files = a.o.Trust
 	return s
 }
 
 // variables are those that every command of a box gets.
 func (a *attempt) variables() []string {
-	env := append([]string{}, a.o.Env...)
-	if len(a.o.Trust) > 0 {
-		for _, name := range trustEnv {
-			env = append(env, name+"="+trustPath)
-		}
-	}
-	return env
+	return slices.Clone(a.o.Env)
 }
 
 // prepare makes sure that there is the environment which the agent needs. Its

@@ -77,6 +77,10 @@ func allReal(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	trust, err := ca.Trust(roots)
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.change = func(o *session.Options) {
 		o.Driver, o.Tier, o.Connect = driver, sandbox.GVisor, nil
 		o.Router = wire.Routes{
@@ -85,8 +89,10 @@ func allReal(t *testing.T) *bench {
 		}
 		o.CloneURL, o.Resolve, o.ReadFile = git.CloneURL, gate.Resolve, repos.ReadFile
 		o.Presets = config.Presets(context.Background(), config.Config{}, config.ThisMachine())
-		o.Env = config.Variables(context.Background(), config.ThisMachine())
-		o.Trust = append(append(roots, '\n'), ca.PEM()...)
+		o.Env = append(config.Variables(context.Background(), config.ThisMachine()), egress.TrustEnv()...)
+		for _, f := range trust {
+			o.Trust = append(o.Trust, sandbox.File{Path: f.Path, Data: f.Data, Link: f.Link, Shared: true})
+		}
 	}
 	b.restart()
 	if err := gate.Sync(context.Background(), b.repo); err != nil {

@@ -48,8 +48,8 @@ type Options struct {
 	Allow        []string            // optional; hosts every task may reach
 	Presets      map[string][]string // optional; of preset:NAME
 	Policy       string              // optional; Cedar text of the operator
-	Env          []string            // optional; of every command: where the registries are
-	Trust        []byte              // optional; certificates (PEM) that programs in a box trust
+	Env          []string            // optional; of every command: where the registries are, and the certificates to trust
+	Trust        []sandbox.File      // optional; by which programs in a box trust the gateways
 	AgentTimeout time.Duration       // optional; agent.Timeout
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command

@@ -54,7 +54,7 @@ func (b *bench) claude() session.Plan {
 func TestEnvironmentIsMadeOnceWithItsOwnGrant(t *testing.T) {
 	b := newBench(t, func(o *session.Options) {
 		o.Env = append(pretendClaude(t), "NPM_CONFIG_REGISTRY=https://registry.example.com")
-		o.Trust = []byte("certificates")
+		o.Trust = []sandbox.File{{Path: "/etc/cofferdam/trust.pem", Data: []byte("certificates"), Shared: true}}
 	})
 	first := b.claude()
 	r := b.run(first)
@@ -72,7 +72,6 @@ func TestEnvironmentIsMadeOnceWithItsOwnGrant(t *testing.T) {
 	seen := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":env.txt")
 	for _, want := range []string{
 		"ANTHROPIC_BASE_URL=http://model.cofferdam.internal", "NPM_CONFIG_REGISTRY=https://registry.example.com",
-		"SSL_CERT_FILE=/etc/cofferdam/trust.pem", "NODE_EXTRA_CA_CERTS=/etc/cofferdam/trust.pem",
 	} {
 		if !strings.Contains(seen, want) {
 			t.Errorf("the agent's environment lacks %s", want)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -109,6 +110,12 @@ func createCA(dir, path string) error {
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, // critical, as RFC 5280 asks
 		KeyUsage:     x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		SubjectKeyId: id, AuthorityKeyId: id,
+		// It names hosts and never addresses. A list of hosts would be no bound:
+		// the next task may reach others, and clients differ in how they read one.
+		ExcludedIPRanges: []*net.IPNet{
+			{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
+		},
+		PermittedDNSDomainsCritical: true, // of all constraints, as RFC 5280 asks
 	}
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
 	if err != nil {

@@ -132,25 +132,22 @@ func (s *server) credential(ctx context.Context, r cofferdam.Repo) (secret.Value
 	return v, err == nil, err
 }
 
-// trustFile is where Debian and Ubuntu keep the roots that the machine trusts.
-const trustFile = "/etc/ssl/certs/ca-certificates.crt"
-
 // attach builds what runs sessions and what judges their results.
 func (s *server) attach(ctx context.Context) error {
 	environments, err := environment.Open(filepath.Join(s.State, "environments"))
 	if err != nil {
 		return err
 	}
-	roots, err := os.ReadFile(trustFile)
+	trust, err := s.trusted()
 	if err != nil {
-		return &cofferdam.Error{Op: "daemon.attach", Kind: cofferdam.Unavailable, Subject: "file " + trustFile, Hint: "apt-get install ca-certificates", Err: err}
+		return err
 	}
 	s.sessions, err = session.New(session.Options{
 		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: environments, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) },
 		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
-		Trust: append(append(roots, '\n'), s.ca.PEM()...), AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
+		Trust: trust, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -168,7 +165,8 @@ func (s *server) attach(ctx context.Context) error {
 
 // variables are those of every command in a box.
 func (s *server) variables(ctx context.Context) []string {
-	return append(config.Variables(ctx, config.ThisMachine()), "PATH="+config.SearchPath(os.Getenv("PATH")))
+	env := append(config.Variables(ctx, config.ThisMachine()), "PATH="+config.SearchPath(os.Getenv("PATH")))
+	return append(env, egress.TrustEnv()...)
 }
 
 // wake begins to start the engine. What it returns must be called: it waits for
