@@ -124,7 +124,7 @@ func TestKeysErrorsAndLoops(t *testing.T) {
 		t.Errorf("wrong key: %d %s", resp.StatusCode, body)
 	}
 	turns := func(n int) string {
-		return `{` + tools + `,"messages":[` + strings.Repeat(`{"role":"assistant","content":[]},`, n-1) + `{"role":"user","content":""}]}`
+		return `{` + tools + `,"messages":[` + strings.Repeat(`{"role":"assistant","content":[]},{"role":"user","content":""},`, n-1) + `{"role":"user","content":""}]}`
 	}
 	if resp, body := ask(t, s, "/v1/messages", "sk-test", turns(9)); resp.StatusCode != 529 || !strings.Contains(body, "busy") {
 		t.Errorf("fail: %d %s", resp.StatusCode, body)

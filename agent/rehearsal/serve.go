@@ -1,23 +1,61 @@
 package rehearsal
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
+// maxTries is how many different requests are counted for the condition try;
+// with one more, counting begins anew.
+const maxTries = 10_000
+
+type object = map[string]any
+
+// protocol is one way to speak to a model.
+type protocol interface {
+	// read takes a request apart.
+	read(body []byte, q *question) error
+	// whole is the answer in one piece.
+	whole(m message) any
+	// stream sends the answer in events.
+	stream(m message, w *wire)
+	// failure is an error; the name is what the provider calls its kind.
+	failure(status int, text string) object
+}
+
+// message is one answer on its way out.
+type message struct {
+	*question
+	usage
+	id      string
+	name    string // of the model that gives it
+	parts   []part
+	thought int // tokens of out that were spent on thinking
+}
+
+// called says whether the answer calls a tool.
+func (m message) called() bool {
+	return slices.ContainsFunc(m.parts, func(p part) bool { return p.verb == "tool" })
+}
+
 // Serve answers on l until ctx ends; it closes l.
 func Serve(ctx context.Context, l net.Listener, s Script) error {
+	return serve(ctx, l, s.Handler())
+}
+
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
@@ -29,177 +67,224 @@ func Serve(ctx context.Context, l net.Listener, s Script) error {
 	return err
 }
 
+// player answers from a script.
+type player struct {
+	Script
+	mu    sync.Mutex
+	tries map[string]int // by the id of a question; nil if the script does not look
+}
+
 // Handler answers requests from the script.
 func (s Script) Handler() http.Handler {
+	p := &player{Script: s}
+	if s.counts() {
+		p.tries = map[string]int{}
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/messages", s.messages)
-	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
-	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, r *http.Request) {
-		writeJSON(w, http.StatusOK, object{"data": []object{{
-			"type": "model", "id": ModelName, "display_name": "Cofferdam rehearsal (a script, not a model)",
-			"created_at": "2026-01-01T00:00:00Z",
-		}}, "has_more": false, "first_id": ModelName, "last_id": ModelName})
-	})
+	mux.HandleFunc("POST /v1/messages", p.answering(anthropic{}))
+	mux.HandleFunc("POST /v1/messages/count_tokens", p.counting(anthropic{}, "input_tokens"))
+	mux.HandleFunc("POST /v1/responses", p.answering(responses{}))
+	mux.HandleFunc("POST /v1/responses/input_tokens", p.counting(responses{}, "input_tokens"))
+	mux.HandleFunc("GET /v1/models", p.list)
+	mux.HandleFunc("GET /v1/models/{id}", p.view)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "the rehearsal server does not know "+r.Method+" "+r.URL.Path)
+		fail(w, protocolOf(r), http.StatusNotFound, "the rehearsal server does not know "+r.Method+" "+r.URL.Path)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(Header, "true")
 		if s.Key != "" && key(r) != s.Key {
-			fail(w, http.StatusUnauthorized, "invalid x-api-key (rehearsal)")
+			fail(w, protocolOf(r), http.StatusUnauthorized, "invalid x-api-key (rehearsal)")
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
+// key is the credential of a request, wherever its protocol puts it.
 func key(r *http.Request) string {
-	if k := r.Header.Get("X-Api-Key"); k != "" {
-		return k
+	for _, k := range []string{r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key")} {
+		if k != "" {
+			return k
+		}
 	}
 	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
-type object = map[string]any
-
-// request is the part we read of a Messages request.
-type request struct {
-	Stream bool `json:"stream"`
-	Tools  []struct {
-		Name string `json:"name"`
-	} `json:"tools"`
-	Messages []struct {
-		Role    string  `json:"role"`
-		Content content `json:"content"`
-	} `json:"messages"`
-}
-
-type content []struct {
-	Type    string  `json:"type"`
-	Text    string  `json:"text"`
-	Content content `json:"content"` // of tool_result
-}
-
-// UnmarshalJSON accepts a list of blocks or a plain text.
-func (c *content) UnmarshalJSON(p []byte) error {
-	var text string
-	if json.Unmarshal(p, &text) == nil {
-		*c = content{{Type: "text", Text: text}}
-		return nil
+// protocolOf guesses the protocol of a request that no path decides.
+func protocolOf(r *http.Request) protocol {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/v1/messages"), r.Header.Get("X-Api-Key") != "", r.Header.Get("Anthropic-Version") != "":
+		return anthropic{}
 	}
-	type list content
-	return json.Unmarshal(p, (*list)(c))
+	return responses{}
 }
 
-func (c content) text() string {
-	var b strings.Builder
-	for _, block := range c {
-		b.WriteString(block.Text + "\n" + block.Content.text())
-	}
-	return b.String()
-}
-
-// conversation is what conditions look at.
-type conversation struct {
-	turn   int    // number of the answer asked for, from 1
-	asked  string // all texts of the user
-	result string // the latest tool result
-}
-
-func (r request) conversation() conversation {
-	c := conversation{turn: 1}
-	for _, m := range r.Messages {
-		if m.Role == "assistant" {
-			c.turn++
-			continue
-		}
-		for _, block := range m.Content {
-			switch block.Type {
-			case "text":
-				c.asked += block.Text + "\n"
-			case "tool_result":
-				c.result = block.Text + block.Content.text()
-			}
-		}
-	}
-	return c
-}
-
-func read(w http.ResponseWriter, r *http.Request) (request, int, bool) {
-	var q request
+// read reads a request, or answers with the error.
+func read(w http.ResponseWriter, r *http.Request, p protocol, q *question) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
-		err = json.Unmarshal(body, &q)
+		q.turn, q.size = 1, len(body)
+		if m := working.FindSubmatch(body); m != nil {
+			q.folder = string(m[1])
+		}
+		err = p.read(body, q)
 	}
 	if err != nil {
-		fail(w, http.StatusBadRequest, "reading the request: "+err.Error())
+		fail(w, p, http.StatusBadRequest, "reading the request: "+err.Error())
 	}
-	return q, len(body), err == nil
+	return err == nil
 }
 
-func (s Script) countTokens(w http.ResponseWriter, r *http.Request) {
-	if _, size, ok := read(w, r); ok {
-		writeJSON(w, http.StatusOK, object{"input_tokens": tokens(size)})
-	}
-}
-
-func (s Script) messages(w http.ResponseWriter, r *http.Request) {
-	q, size, ok := read(w, r)
-	if !ok {
-		return
-	}
-	a := answer{blocks: []block{{text: "rehearsal"}}}
-	c := q.conversation()
-	if len(q.Tools) > 0 {
-		a = s.answerTo(c)
-	}
-	if a.wait > 0 {
-		select {
-		case <-time.After(a.wait):
-		case <-r.Context().Done():
-			return
+// counting answers how many tokens a request would be, under the given name.
+func (s *player) counting(p protocol, name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var q question
+		if read(w, r, p, &q) {
+			writeJSON(w, http.StatusOK, object{name: tokens(q.size)})
 		}
 	}
+}
+
+// answering answers a request from the script.
+func (s *player) answering(p protocol) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var q question
+		if read(w, r, p, &q) {
+			s.play(w, r, p, &q)
+		}
+	}
+}
+
+func (s *player) play(w http.ResponseWriter, r *http.Request, p protocol, q *question) {
+	if len(s.Serves) > 0 && !slices.Contains(s.Serves, q.model) {
+		fail(w, p, http.StatusNotFound, "the model "+q.model+" does not exist (rehearsal)")
+		return
+	}
+	a := s.answerTo(*q, s.try(q))
+	if !sleep(r.Context(), a.wait) {
+		return
+	}
+	if a.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(a.retryAfter))
+	}
 	if a.status != 0 {
-		fail(w, a.status, a.failure)
+		fail(w, p, a.status, a.failure)
 		return
 	}
-	m := message{id: idOf(c), blocks: a.blocks, in: tokens(size)}
-	if q.Stream {
-		m.stream(w)
+	m := message{question: q, id: q.digest(), name: ModelName, parts: q.parts(a.steps)}
+	if a.as != "" {
+		m.name = a.as
+	}
+	m.measure(a.usage)
+	out := &wire{w: w, ctx: r.Context(), answer: a}
+	if !q.stream {
+		out.whole(p.whole(m))
 		return
 	}
-	writeJSON(w, http.StatusOK, m.whole())
+	p.stream(m, out)
+}
+
+// measure sets the token counts: what the script says, or an estimate.
+func (m *message) measure(u *usage) {
+	size, thought := 0, 0
+	for _, p := range m.parts {
+		size += len(p.text) + len(p.input) + len(p.free)
+		if p.verb == "reason" {
+			thought += len(p.text)
+		}
+	}
+	m.usage = usage{in: tokens(m.size), out: tokens(size)}
+	if u != nil {
+		m.usage = *u
+	}
+	m.thought = min(thought/4, m.out)
+}
+
+// try is how often the question came, this time included.
+func (s *player) try(q *question) int {
+	if s.tries == nil {
+		return 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tries) >= maxTries {
+		clear(s.tries)
+	}
+	id := q.digest()
+	s.tries[id]++
+	return s.tries[id]
+}
+
+// sleep waits, and says whether the client is still there.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // tokens estimates: the real figure is the provider's secret, four bytes a
 // token is the usual rule of thumb.
 func tokens(bytes int) int { return bytes/4 + 1 }
 
-func idOf(c conversation) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s", c.turn, c.asked, c.result))
-	return hex.EncodeToString(sum[:12])
+// models are the ids that lists have.
+func (s Script) models() []string {
+	if len(s.Serves) > 0 {
+		return s.Serves
+	}
+	return []string{ModelName}
 }
 
-func fail(w http.ResponseWriter, status int, text string) {
-	kind := "api_error"
-	switch status {
-	case 400:
-		kind = "invalid_request_error"
-	case 401:
-		kind = "authentication_error"
-	case 404:
-		kind = "not_found_error"
-	case 429:
-		kind = "rate_limit_error"
-	case 529:
-		kind = "overloaded_error"
+// card describes a model in the shapes of Anthropic and OpenAI at once.
+func card(id string) object {
+	return object{
+		"type": "model", "object": "model", "id": id, "display_name": id + " (a script, not a model)",
+		"created_at": "2026-01-01T00:00:00Z", "created": 1767225600, "owned_by": "cofferdam-rehearsal",
 	}
-	writeJSON(w, status, object{"type": "error", "error": object{"type": kind, "message": text}})
+}
+
+func (s *player) list(w http.ResponseWriter, r *http.Request) {
+	var cards []object
+	ids := s.models()
+	for _, id := range ids {
+		cards = append(cards, card(id))
+	}
+	writeJSON(w, http.StatusOK, object{"object": "list", "data": cards, "has_more": false, "first_id": ids[0], "last_id": ids[len(ids)-1]})
+}
+
+func (s *player) view(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if !slices.Contains(s.models(), id) {
+		fail(w, protocolOf(r), http.StatusNotFound, "the model "+id+" does not exist (rehearsal)")
+		return
+	}
+	writeJSON(w, http.StatusOK, card(id))
+}
+
+func fail(w http.ResponseWriter, p protocol, status int, text string) {
+	writeJSON(w, status, p.failure(status, text))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // a client that went away is not our error
+}
+
+// encode encodes what cannot fail to: everything in it came from JSON or is text.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic("encoding an answer: " + err.Error()) // cannot happen: Parse checked all JSON
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
