@@ -73,6 +73,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"requests of one session served at once", "4", "gateway/git/gateway.go", "maxExchanges"},
 		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
 		{"checks of a task", "at most 32", "task/request.go", "MaxChecks"},
+		{"messages of one task", "64, over", "task/message.go", "MaxMessages"},
+		{"messages of one task", "at most 64 KiB", "task/message.go", "MaxMessage"},
 		{"attempts of one task", "100", "task/request.go", "MaxAttempt"},
 		{"operator file", "at most 1 MiB", "internal/config/config.go", "maxFile"},
 	} {
@@ -106,12 +108,12 @@ func constantIn(t *testing.T, file, name string) string {
 
 // numberIn reads the number of such as "at most 1 MiB".
 func numberIn(says string) string {
-	m := regexp.MustCompile(`([0-9][0-9,]*)(?: ([MG]iB))?`).FindStringSubmatch(says)
+	m := regexp.MustCompile(`([0-9][0-9,]*)(?: ([KMG]iB))?`).FindStringSubmatch(says)
 	n, err := strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
 	if err != nil {
 		return err.Error()
 	}
-	return strconv.FormatInt(n<<map[string]int{"": 0, "MiB": 20, "GiB": 30}[m[2]], 10)
+	return strconv.FormatInt(n<<map[string]int{"": 0, "KiB": 10, "MiB": 20, "GiB": 30}[m[2]], 10)
 }
 
 // testNames returns every Go test, benchmark and fuzz target, and every script

@@ -105,6 +105,12 @@ func (c *Client) CancelTask(ctx context.Context, name string) (cofferdam.Task, e
 	return post[cofferdam.Task](ctx, c, at("tasks", name)+"/cancel", nil, "")
 }
 
+// SendTask tells a task something while it runs. It is sent once: whether a
+// broken connection had it arrive is seen in the trace.
+func (c *Client) SendTask(ctx context.Context, name, text string) (cofferdam.TaskMessage, error) {
+	return post[cofferdam.TaskMessage](ctx, c, at("tasks", name)+"/messages", map[string]any{"text": text}, "")
+}
+
 // RetryTask starts a new attempt.
 func (c *Client) RetryTask(ctx context.Context, name string) (cofferdam.Task, error) {
 	return post[cofferdam.Task](ctx, c, at("tasks", name)+"/retry", nil, "")

@@ -82,6 +82,11 @@ type Store interface {
 	// ReceiptFor returns the receipt for exactly this commit of the task.
 	ReceiptFor(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) (Receipt, error)
 
+	// AddMessage keeps what a person says to m.Task under the next number. admit
+	// is called before, in the same transaction, with the message as it will be
+	// kept; its error is returned and nothing is kept.
+	AddMessage(ctx context.Context, m cofferdam.TaskMessage, admit func(h Hearing, m cofferdam.TaskMessage) error) (cofferdam.TaskMessage, error)
+
 	// AskLanding keeps a person's wish; asking twice for the same commit is no error.
 	AskLanding(ctx context.Context, l Landing) error
 	// LandingOf returns the wish for exactly this commit of the task.

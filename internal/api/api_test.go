@@ -161,6 +161,8 @@ func TestBadInput(t *testing.T) {
 		"long name":           {"GET", "/v1/tasks/" + strings.Repeat("a", 400), "", "longer"},
 		"short commit":        {"POST", "/v1/merges/t-1/approve", `{"commit":"abc"}`, "whole id"},
 		"no commit":           {"POST", "/v1/merges/t-1/approve", `{}`, "whole id"},
+		"message of a list":   {"POST", "/v1/tasks/t-1/messages", `{"text":["x"]}`, "where text"},
+		"message with more":   {"POST", "/v1/tasks/t-1/messages", `{"text":"x","by":"eve"}`, "unknown field"},
 		"other method":        {"DELETE", "/v1/tasks", "", "takes"},
 	} {
 		w, p := do(t, h, c.method, c.path, c.body)

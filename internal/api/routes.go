@@ -23,6 +23,9 @@ type (
 	rejectBody struct {
 		Reason string `json:"reason"`
 	}
+	messageBody struct {
+		Text string `json:"text"`
+	}
 )
 
 // Key is the public key that checks receipts and exports.
@@ -73,6 +76,9 @@ func taskRoutes() []Route {
 			})
 		}},
 		{Method: "POST", Path: "/v1/tasks/{name}/cancel", ID: "cancelTask", Doc: "end a task now", Reply: cofferdam.Task{}, call: func(c *call) (any, error) { return c.svc.CancelTask(c.ctx, c.name) }},
+		{Method: "POST", Path: "/v1/tasks/{name}/messages", ID: "sendTask", Doc: "tell a task something while it runs; its agent hears it after the tool call it is in", Body: messageBody{}, Reply: cofferdam.TaskMessage{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.SendTask(c.ctx, c.name, c.body.(*messageBody).Text)
+		}},
 		{Method: "POST", Path: "/v1/tasks/{name}/retry", ID: "retryTask", Doc: "a new attempt", Reply: cofferdam.Task{}, call: func(c *call) (any, error) { return c.svc.RetryTask(c.ctx, c.name) }},
 	}
 }

@@ -234,6 +234,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--allow", "https://a.test"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--allow", ""}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--repo", "nope"}, 5}, {[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--repo", "a", "--repo", "b"}, 2},
 		{[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--base", "../x"}, 2}, {[]string{"task", "create", "x", "--keep", "true", "--command", "x", "--image", "relative"}, 2},
+		{[]string{"task", "send"}, 2}, {[]string{"task", "send", "t-1"}, 2}, {[]string{"task", "send", "t-1", "x", "y"}, 2}, {[]string{"task", "send", "t-1", "x", "-f", "y"}, 2},
+		{[]string{"task", "send", "t-99", "x"}, 5}, {[]string{"task", "send", "t-1", "-f", huge}, 2}, {[]string{"task", "send", "t-1", "-f", "/nonexistent"}, 2},
 		{[]string{"task", "list", "--limit", "-1"}, 2}, {[]string{"task", "list", "--limit", "many"}, 2}, {[]string{"task", "list", "--state", "finished"}, 2},
 		{[]string{"task", "wait", "t-1", "--timeout", "-1s"}, 2}, {[]string{"trace", "view", "s-1", "--from", "-1"}, 2}, {[]string{"trace", "view", "s-nope"}, 5}, {[]string{"trace", "follow", "t-1", "--from", "3"}, 2},
 		{[]string{"trace", "export", "t-9"}, 5}, {[]string{"trace", "export", "t-1", "-o", "/nonexistent/x"}, 2}, {[]string{"session", "view", "s-nope"}, 5},

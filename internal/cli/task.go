@@ -17,7 +17,7 @@ import (
 
 func newTask(a *app) *cobra.Command {
 	return newNoun("task", "Give work to an agent and see what comes of it",
-		newTaskRun(a), newTaskCreate(a), newTaskList(a), newTaskView(a), newTaskFollow(a), newTaskWait(a), newTaskCancel(a), newTaskRetry(a))
+		newTaskRun(a), newTaskCreate(a), newTaskList(a), newTaskView(a), newTaskFollow(a), newTaskWait(a), newTaskSend(a), newTaskCancel(a), newTaskRetry(a))
 }
 
 // taskFlags are what run and create share.

@@ -45,6 +45,12 @@ func needsModel(name string) (bool, error) {
 	return len(a.Providers) > 0, err
 }
 
+// hears says whether an agent can be told something while it runs.
+func hears(name string) (bool, error) {
+	a, err := agent.Load(name)
+	return a.Brain || len(a.Resume) > 0, err
+}
+
 // listen opens the unix socket and, unless it is off, the loopback address.
 func (s *server) listen() ([]net.Listener, error) {
 	l, err := api.ListenUnix(s.Socket)

@@ -207,7 +207,7 @@ func (s *server) service() *service.Service {
 		Scope: s.scope, Version: config.Version, Started: s.started,
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
 		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace,
-		CheckUpstream: s.checkUpstream, NeedsModel: needsModel, Presets: s.presets,
+		CheckUpstream: s.checkUpstream, NeedsModel: needsModel, Hears: hears, Presets: s.presets,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
 		PublicKey: s.signer.Public(),
 	})

@@ -29,6 +29,7 @@ type Memory struct {
 	events   map[cofferdam.SessionID][]cofferdam.Event
 	sealed   map[cofferdam.SessionID]bool
 	approved map[cofferdam.TaskID]cofferdam.Approval
+	messages int64
 	// Fail is returned by every call, if it is set.
 	Fail error
 	// Landing makes a wish to land come true at once.
@@ -61,6 +62,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 			}
 			return agent == "claude", nil
 		},
+		Hears:   func(agent string) (bool, error) { return agent != "command", nil },
 		Presets: map[string][]string{"npm": {"packages.example.com"}}, PublicKey: "test+00000000+AAAA",
 	}
 }
@@ -224,6 +226,21 @@ func (m *Memory) Reject(ctx context.Context, _ cofferdam.Scope, by cofferdam.Pri
 		t.State, t.Reason, t.Comment = cofferdam.Blocked, "rejected", "rejected by "+by.Name+": "+why
 		return nil
 	})
+}
+
+// Send implements Tasks.
+func (m *Memory) Send(ctx context.Context, _ cofferdam.Scope, by cofferdam.Principal, name, text string) (cofferdam.TaskMessage, error) {
+	t, err := m.Get(ctx, cofferdam.Scope{}, name)
+	if err != nil {
+		return cofferdam.TaskMessage{}, err
+	}
+	if AtRest(t.State) {
+		return cofferdam.TaskMessage{}, conflict(t)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.messages++
+	return cofferdam.TaskMessage{Schema: "cofferdam/task-message/v1", Task: t.ID, Number: m.messages, Text: text, By: by, Time: time.Now().UTC()}, m.Fail
 }
 
 // RequestLand implements Tasks.

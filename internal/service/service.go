@@ -30,6 +30,7 @@ type Tasks interface {
 	Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, why string) (cofferdam.Task, error)
 	RequestLand(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, commit cofferdam.Commit) (cofferdam.Task, error)
 	Watch(ctx context.Context, id cofferdam.TaskID, see func(cofferdam.Task) error) error
+	Send(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, text string) (cofferdam.TaskMessage, error)
 }
 
 // Flow sets tasks in motion; package task/flow offers it.
@@ -106,10 +107,12 @@ type Options struct {
 	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)
 	// NeedsModel says whether an agent calls a model; an error if there is no such agent.
 	NeedsModel func(agent string) (bool, error)
-	Presets    map[string][]string // see config.Presets
-	Doctor     func(ctx context.Context) doctor.Report
-	PublicKey  string           // note verifier of receipts and traces
-	Now        func() time.Time // nil: time.Now
+	// Hears says whether an agent can be told something while it runs.
+	Hears     func(agent string) (bool, error)
+	Presets   map[string][]string // see config.Presets
+	Doctor    func(ctx context.Context) doctor.Report
+	PublicKey string           // note verifier of receipts and traces
+	Now       func() time.Time // nil: time.Now
 }
 
 // Service is every verb. Safe for concurrent use.

@@ -40,6 +40,7 @@ func TestOnlyPersons(t *testing.T) {
 		"create":       func(ctx context.Context) error { _, err := s.CreateTask(ctx, request()); return err },
 		"cancel":       func(ctx context.Context) error { _, err := s.CancelTask(ctx, "t-1"); return err },
 		"retry":        func(ctx context.Context) error { _, err := s.RetryTask(ctx, "t-1"); return err },
+		"send":         func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
 		"approve":      func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", commit('a')); return err },
 		"reject":       func(ctx context.Context) error { _, err := s.RejectMerge(ctx, "t-1", ""); return err },
 		"land":         func(ctx context.Context) error { _, err := s.LandMerge(ctx, "t-1", ""); return err },

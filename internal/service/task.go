@@ -130,6 +130,30 @@ func (s *Service) CancelTask(ctx context.Context, name string) (cofferdam.Task, 
 	return s.woken(ctx, t, err)
 }
 
+// SendTask tells a task something while it runs.
+func (s *Service) SendTask(ctx context.Context, name, text string) (cofferdam.TaskMessage, error) {
+	const op = "service.SendTask"
+	by, err := person(ctx, op)
+	if err != nil {
+		return cofferdam.TaskMessage{}, err
+	}
+	t, err := s.Tasks.Get(ctx, s.Scope, name)
+	if err != nil {
+		return cofferdam.TaskMessage{}, err
+	}
+	hears, err := s.Hears(t.Request.Agent)
+	if err != nil {
+		return cofferdam.TaskMessage{}, err
+	}
+	if !hears {
+		return cofferdam.TaskMessage{}, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "its agent " + t.Request.Agent + " holds no conversation, so it cannot be told anything while it runs",
+			Hint: "end it with cofferdam task cancel " + t.Short() + " and give a new task",
+		}
+	}
+	return s.Tasks.Send(ctx, s.Scope, by, string(t.ID), text)
+}
+
 // RetryTask starts a new attempt.
 func (s *Service) RetryTask(ctx context.Context, name string) (cofferdam.Task, error) {
 	by, err := person(ctx, "service.RetryTask")
