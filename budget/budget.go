@@ -32,6 +32,7 @@ type Meter struct {
 
 	mu    sync.Mutex
 	taken Amount // spent and reserved; guarded by mu
+	met   string // which limit was met first, as a sentence; guarded by mu
 }
 
 // New returns a Meter that has spent already. Zero limits do not limit.
@@ -47,11 +48,12 @@ func (m *Meter) Limits() cofferdam.Budget {
 	return m.limits
 }
 
-// Reserve takes a. It is an Exhausted error, and takes nothing, if that would
-// pass a limit.
+// Reserve takes a for a call. It is an Exhausted error, and takes nothing, if
+// that would pass a limit; so is every call after that, because a task whose
+// limit was met has ended, however small its next call is.
 func (m *Meter) Reserve(a Amount) (*Reservation, error) {
 	r := &Reservation{meter: m}
-	return r, r.Grow(a)
+	return r, r.Hold(a)
 }
 
 // Reservation is what a call that runs has taken so far.
@@ -60,34 +62,41 @@ type Reservation struct {
 	held  Amount // guarded by meter.mu
 }
 
-// Grow takes more for the same call. It is an Exhausted error, and takes
-// nothing more, if that would pass a limit.
-func (r *Reservation) Grow(a Amount) error {
+// Hold puts a in the place of what the call has taken until now. It is an
+// Exhausted error, and changes nothing, if that would pass a limit. What is
+// less than before is always taken.
+func (r *Reservation) Hold(a Amount) error {
 	m := r.meter
 	if m == nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := m.taken.plus(a)
+	next := m.taken.minus(r.held).plus(a)
 	for _, l := range []struct {
-		what         string
-		limit, wants int64
-	}{{"tokens", m.limits.Tokens, next.Tokens}, {"cost in microdollars", m.limits.Cost, next.Cost}, {"model calls", m.limits.Calls, next.Calls}} {
-		if l.limit > 0 && l.wants > l.limit {
+		what               string
+		limit, wants, more int64
+	}{
+		{"tokens", m.limits.Tokens, next.Tokens, a.Tokens - r.held.Tokens},
+		{"microdollars", m.limits.Cost, next.Cost, a.Cost - r.held.Cost},
+		{"model calls", m.limits.Calls, next.Calls, a.Calls - r.held.Calls},
+	} {
+		if l.limit > 0 && l.more > 0 && (l.wants > l.limit || m.met != "") {
+			if m.met == "" {
+				m.met = fmt.Sprintf("of its %d %s the task has used %d, and this call would take %d", l.limit, l.what, l.wants-l.more, l.more)
+			}
 			return &cofferdam.Error{
-				Op: "budget.Reserve", Kind: cofferdam.Exhausted, Subject: "budget of the task",
-				Reason: fmt.Sprintf("%s: this would make %d of %d", l.what, l.wants, l.limit),
-				Hint:   "a person can give a new task more; what was done until now is kept",
+				Op: "budget.Hold", Kind: cofferdam.Exhausted, Subject: "budget of the task", Reason: m.met,
+				Hint: "what was done until now is kept; a person can give a new task more",
 			}
 		}
 	}
-	m.taken, r.held = next, r.held.plus(a)
+	m.taken, r.held = next, a
 	return nil
 }
 
 // Settle puts what was really spent in the place of what was reserved. Further
-// calls do nothing.
+// calls do nothing. What a provider counts may be more than was reserved.
 func (r *Reservation) Settle(spent Amount) {
 	m := r.meter
 	if m == nil {
@@ -107,4 +116,15 @@ func (m *Meter) Taken() Amount {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.taken
+}
+
+// Held returns what the call has taken so far.
+func (r *Reservation) Held() Amount {
+	m := r.meter
+	if m == nil {
+		return Amount{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return r.held
 }

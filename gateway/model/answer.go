@@ -1,15 +1,15 @@
 package model
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"hash"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
+
+	"cofferdam"
 )
 
 // rehearsalHeader marks answers of the rehearsal server; it is kept, so that
@@ -18,19 +18,31 @@ const rehearsalHeader = "X-Cofferdam-Rehearsal"
 
 // answer passes one answer of the provider on to the box.
 type answer struct {
-	writer http.ResponseWriter
-	op     string
-	begun  bool // the head of the answer is out
-	hash   hash.Hash
-	size   int64
-	usage  usage
+	writer   http.ResponseWriter
+	op       string
+	spending *spending // follows the answer as it comes; nil: it costs nothing
+	begun    bool      // the head of the answer is out
+	status   int       // of the provider; 0 until it answers
+	hash     hash.Hash
+	size     int64 // bytes that the box got
+	usage    usage
 }
 
 var errTooLarge = errors.New("the answer is larger than the limit")
 
-// pass copies head and body, each piece as soon as it comes.
+// pass copies head and body, each piece as soon as it comes and is paid for. An
+// error while begun is false means that the box has seen nothing yet.
 func (a *answer) pass(resp *http.Response) error {
-	a.hash = sha256.New()
+	a.hash, a.status = sha256.New(), resp.StatusCode
+	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" && a.spending != nil && resp.StatusCode < http.StatusBadRequest {
+		// Nobody could count it. It is not unpacked: what a box gets are the
+		// provider's own bytes, and no provider of today does this unasked.
+		return &cofferdam.Error{
+			Op: "model.Forward", Kind: cofferdam.Unavailable, Subject: "model provider",
+			Reason: "its answer is compressed, though it was asked for plain text, so its tokens cannot be counted",
+			Hint:   "a person can give the model another address, with cofferdam model add",
+		}
+	}
 	h := a.writer.Header()
 	for name, values := range resp.Header {
 		if passHeader(name) {
@@ -46,11 +58,15 @@ func (a *answer) pass(resp *http.Response) error {
 	for {
 		n, err := resp.Body.Read(buf)
 		if n > 0 {
-			if a.size += int64(n); a.size > maxAnswer {
+			if a.size+int64(n) > maxAnswer {
 				return errTooLarge
 			}
-			a.hash.Write(buf[:n])
 			a.usage.write(buf[:n])
+			if err := a.spending.hold(&a.usage); err != nil {
+				return err
+			}
+			a.size += int64(n)
+			a.hash.Write(buf[:n])
 			if _, err := a.writer.Write(buf[:n]); err != nil {
 				return err // the box went away; what it cost is counted
 			}
@@ -81,96 +97,3 @@ func passHeader(name string) bool {
 	}
 	return strings.HasPrefix(name, "Anthropic-Ratelimit-")
 }
-
-// maxLine bounds what is kept in memory to find the usage in an answer. The
-// lines that carry it are small; longer ones are skipped.
-const maxLine = 1 << 20
-
-// usage finds the token counts in an answer as it passes.
-type usage struct {
-	stream  bool
-	line    []byte
-	tooLong bool
-	sum     tokens
-	name    string
-}
-
-// tokens is what a call used. Input includes what was read from and written to
-// the provider's cache.
-type tokens struct{ Input, Output int64 }
-
-// report is the part of an answer, or of one event of it, that we read.
-type report struct {
-	Model   string   `json:"model"`
-	Usage   *counted `json:"usage"`
-	Message *struct {
-		Model string   `json:"model"`
-		Usage *counted `json:"usage"`
-	} `json:"message"`
-}
-
-type counted struct {
-	Input      int64 `json:"input_tokens"`
-	CacheWrite int64 `json:"cache_creation_input_tokens"`
-	CacheRead  int64 `json:"cache_read_input_tokens"`
-	Output     int64 `json:"output_tokens"`
-}
-
-func (u *usage) write(p []byte) {
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		part := p
-		if i >= 0 {
-			part = p[:i]
-		}
-		if len(u.line)+len(part) > maxLine {
-			u.tooLong, u.line = true, nil
-		}
-		if !u.tooLong {
-			u.line = append(u.line, part...)
-		}
-		if i < 0 {
-			return
-		}
-		p = p[i+1:]
-		if u.stream {
-			u.endLine()
-		}
-	}
-}
-
-func (u *usage) endLine() {
-	if data, ok := bytes.CutPrefix(u.line, []byte("data:")); ok && !u.tooLong {
-		u.read(data)
-	}
-	u.line, u.tooLong = u.line[:0], false
-}
-
-func (u *usage) read(data []byte) {
-	var r report
-	if json.Unmarshal(data, &r) != nil {
-		return
-	}
-	if r.Message != nil {
-		r.Model, r.Usage = r.Message.Model, r.Message.Usage
-	}
-	if r.Model != "" {
-		u.name = r.Model
-	}
-	// Counts of one answer only grow: later events repeat or raise them. A
-	// provider's nonsense below zero is not counted.
-	if c := r.Usage; c != nil {
-		u.sum.Input = max(u.sum.Input, c.Input+c.CacheWrite+c.CacheRead)
-		u.sum.Output = max(u.sum.Output, c.Output)
-	}
-}
-
-// total returns what was used, once the answer is through or cut.
-func (u *usage) total() tokens {
-	if !u.stream && !u.tooLong {
-		u.read(u.line)
-	}
-	return u.sum
-}
-
-func (u *usage) model() string { return u.name }

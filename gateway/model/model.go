@@ -43,16 +43,21 @@ const (
 type Options struct {
 	Dialer *gateway.Dialer
 	Roots  *x509.CertPool // nil: the machine's own
+	// Prices of the operator; they stand before ListPrices.
+	Prices []cofferdam.Price
 	// Attach sets the provider's credential on the header of an outgoing
 	// request. It is called after the decision is on record.
 	Attach func(ctx context.Context, m cofferdam.Model, h http.Header) error
 }
 
 // Gateway serves the model provider of each session.
-type Gateway struct{ options Options }
+type Gateway struct {
+	options Options
+	prices  prices
+}
 
 // New returns a gateway.
-func New(o Options) *Gateway { return &Gateway{o} }
+func New(o Options) *Gateway { return &Gateway{o, newPrices(o.Prices)} }
 
 // CheckURL says whether text can be the address of a provider: https, or http
 // to an address of this machine. It returns the address to list for plain http.

@@ -1,0 +1,242 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"cofferdam"
+	"cofferdam/budget"
+	"cofferdam/gateway"
+)
+
+// Rules by which a call is refused for money's sake.
+const (
+	RuleBudget   = "budget"   // a limit of the task would be passed
+	RuleUnpriced = "unpriced" // the task has a cost limit, and nobody knows what the model costs
+)
+
+// Operations that make a model work. All others cost nothing.
+const (
+	opMessages  = "messages"         // Anthropic
+	opResponses = "responses"        // OpenAI
+	opCompact   = "compact"          // OpenAI: /v1/responses/compact
+	opChat      = "chat_completions" // OpenAI and what is compatible
+	opGenerate  = "generate_content" // Gemini, streamed and not
+)
+
+func spends(op string) bool {
+	switch op {
+	case opMessages, opResponses, opCompact, opChat, opGenerate:
+		return true
+	}
+	return false
+}
+
+// How much a call may take is guessed before it is sent and corrected by what
+// the provider counts.
+const (
+	// bytesPerToken is for text whose tokens nobody has counted yet. English has
+	// about 4, program text about 3; a smaller number guesses higher.
+	bytesPerToken = 3
+	// unsaidOutput is reserved for an answer that comes in one piece and whose
+	// request names no bound: what the largest models can write at most.
+	unsaidOutput = 128 << 10
+	// maxTokens is above what any call can use; a larger figure is nonsense.
+	maxTokens = 1_000_000_000
+)
+
+// ask is what has to be known of a call to guess what it will cost.
+type ask struct {
+	Op      string
+	Model   string // the id that the provider is asked for, after aliases
+	Stream  bool
+	Bytes   int   // of the request
+	Output  int64 // tokens of one answer at most, as the request says; 0: it does not
+	Answers int64 // how many it asks for; 0 is 1
+}
+
+// spending is one call's part of the budget, from reserve to settle. The nil
+// spending is that of an operation that costs nothing.
+type spending struct {
+	caller *gateway.Caller
+	ask    ask
+	price  cofferdam.Price
+	priced bool
+	held   *budget.Reservation
+	guess  tokens // what was reserved when it was sent
+}
+
+// reserve takes from the task's budget what a call may cost, before it is sent;
+// every try of a call is reserved and settled by itself. A call that would pass
+// a limit is refused, on record. What is reserved goes into the fields of act,
+// so that it is counted even if this process ends before the outcome.
+func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spending, error) {
+	if !spends(q.Op) {
+		return nil, nil
+	}
+	s := &spending{caller: k.caller, ask: q, guess: tokens{Input: perToken(q.Bytes)}}
+	s.price, s.priced = k.gateway.prices.of(q.Model)
+	if !s.priced && k.caller.Budget.Limits().Cost > 0 {
+		return nil, gateway.Reject(ctx, k.caller, act, RuleUnpriced,
+			fmt.Sprintf("the task has a limit of cost, and there is no price for the model %.100q", q.Model),
+			"a person can set its price with a [[price]] table in cofferdam.toml, or limit tokens instead of cost")
+	}
+	if !q.Stream { // it cannot be cut in the middle, so all of it must fit
+		each := int64(unsaidOutput)
+		if q.Output > 0 {
+			each = min(q.Output, maxTokens)
+		}
+		s.guess.Output = min(min(max(q.Answers, 1), maxTokens)*each, maxTokens)
+	}
+	var err error
+	if s.held, err = k.caller.Budget.Reserve(s.amount(s.guess)); err != nil {
+		reason, hint := gateway.Explain(err)
+		return nil, gateway.Reject(ctx, k.caller, act, RuleBudget, reason, hint)
+	}
+	if act.Fields != nil {
+		a := s.amount(s.guess)
+		act.Fields[FieldReservedTokens], act.Fields[FieldReservedCost] = decimal(a.Tokens), decimal(a.Cost)
+	}
+	return s, nil
+}
+
+// Fields of model.call events. A decision has the reserved ones, an outcome the
+// others.
+const (
+	FieldReservedTokens = "reserved_tokens"
+	FieldReservedCost   = "reserved_microdollars"
+	FieldInput          = "input_tokens" // those from and to the provider's cache included
+	FieldOutput         = "output_tokens"
+	FieldCacheRead      = "cache_read_tokens"
+	FieldCacheWrite     = "cache_write_tokens"
+	FieldCost           = "cost_microdollars"
+	FieldUnpriced       = "unpriced"  // "true": the model has no price
+	FieldEstimated      = "estimated" // "true": not the provider's own count
+	FieldCutBy          = "cut_by"    // RuleBudget
+)
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// perToken guesses the tokens of text by its size.
+func perToken(bytes int) int64 { return (int64(bytes) + bytesPerToken - 1) / bytesPerToken }
+
+func (s *spending) amount(t tokens) budget.Amount {
+	return budget.Amount{Tokens: t.input() + t.Output, Cost: costOf(s.price, t), Calls: 1}
+}
+
+// hold makes the reservation follow a streamed answer as it comes. An Exhausted
+// error means that what came last would pass a limit: the answer ends before it.
+func (s *spending) hold(u *usage) error {
+	if s == nil || !s.ask.Stream {
+		return nil
+	}
+	return s.held.Hold(s.amount(u.soFar(s.guess)))
+}
+
+// settle puts what the call really took in the place of what was reserved,
+// counts it for the session, and returns the fields of the outcome. a is nil, or
+// has status 0, if no answer came; err is what ended the call.
+func (s *spending) settle(a *answer, err error) map[string]string {
+	if s == nil {
+		return nil
+	}
+	var t tokens
+	estimated := false
+	switch {
+	case a == nil || a.status == 0:
+		if err == nil || unsent(err) {
+			s.held.Settle(budget.Amount{})
+			return nil
+		}
+		t, estimated = s.guess, true // the provider may be working all the same
+	case a.status >= http.StatusBadRequest:
+		t = a.usage.total() // refused by the provider: mostly nothing
+	default:
+		t, estimated = a.usage.final(s.guess, err != nil)
+	}
+	spent := s.amount(t)
+	s.held.Settle(spent)
+	c := &s.caller.Counts
+	c.ModelCalls.Add(1)
+	c.InputTokens.Add(t.input())
+	c.OutputTokens.Add(t.Output)
+	fields := map[string]string{FieldInput: decimal(t.input()), FieldOutput: decimal(t.Output)}
+	if s.priced {
+		c.Cost.Add(spent.Cost)
+		fields[FieldCost] = decimal(spent.Cost)
+	} else {
+		c.Unpriced.Add(1)
+		fields[FieldUnpriced] = "true"
+	}
+	if t.CacheRead > 0 {
+		fields[FieldCacheRead] = decimal(t.CacheRead)
+	}
+	if t.CacheWrite > 0 {
+		fields[FieldCacheWrite] = decimal(t.CacheWrite)
+	}
+	if estimated {
+		fields[FieldEstimated] = "true"
+	}
+	if cutByBudget(err) {
+		fields[FieldCutBy] = RuleBudget
+	}
+	return fields
+}
+
+// unsent says whether err means that the provider has seen nothing of the call.
+func unsent(err error) bool {
+	var op *net.OpError
+	return cofferdam.KindOf(err) == cofferdam.Denied || errors.As(err, &op) && op.Op == "dial"
+}
+
+// cutByBudget says whether err is what hold returned.
+func cutByBudget(err error) bool {
+	return err != nil && cofferdam.KindOf(err) == cofferdam.Exhausted
+}
+
+// refusedForMoney says whether err refuses a call by one of the rules above.
+// Such a refusal is answered with statusForMoney: the four agents give up on
+// 400 at once, where codex tries again after 402 and the others after 429.
+func refusedForMoney(err error) bool {
+	d, ok := gateway.DecisionOf(err)
+	return ok && (d.Rule == RuleBudget || d.Rule == RuleUnpriced)
+}
+
+const statusForMoney = http.StatusBadRequest
+
+// outputBound reads from a request how long its answer may be at most, and how
+// many it asks for.
+func outputBound(op string, o map[string]any) (output, answers int64) {
+	switch op {
+	case opMessages:
+		return wanted(o, "max_tokens"), 1
+	case opResponses:
+		return wanted(o, "max_output_tokens"), 1
+	case opChat:
+		return wanted(o, "max_completion_tokens", "max_tokens"), wanted(o, "n")
+	case opGenerate:
+		for _, key := range []string{"generationConfig", "generation_config"} {
+			if c, ok := o[key].(map[string]any); ok {
+				return wanted(c, "maxOutputTokens", "max_output_tokens"), wanted(c, "candidateCount", "candidate_count")
+			}
+		}
+	}
+	return 0, 1
+}
+
+// wanted returns the largest whole number under one of the keys; 0 for none.
+func wanted(o map[string]any, keys ...string) int64 {
+	var most int64
+	for _, key := range keys {
+		if n, ok := o[key].(interface{ Float64() (float64, error) }); ok {
+			if f, err := n.Float64(); err == nil && f >= 1 {
+				most = max(most, int64(min(f, maxTokens)))
+			}
+		}
+	}
+	return most
+}
