@@ -85,6 +85,14 @@ func (s Script) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/messages/count_tokens", p.counting(anthropic{}, "input_tokens"))
 	mux.HandleFunc("POST /v1/responses", p.answering(responses{}))
 	mux.HandleFunc("POST /v1/responses/input_tokens", p.counting(responses{}, "input_tokens"))
+	mux.HandleFunc("POST /v1/chat/completions", p.answering(chat{}))
+	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
+		mux.HandleFunc("POST /"+version+"/models/{call}", p.geminiCall)
+	}
+	for _, version := range []string{"v1beta", "v1alpha"} {
+		mux.HandleFunc("GET /"+version+"/models", p.list)
+		mux.HandleFunc("GET /"+version+"/models/{id}", p.view)
+	}
 	mux.HandleFunc("GET /v1/models", p.list)
 	mux.HandleFunc("GET /v1/models/{id}", p.view)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -113,6 +121,8 @@ func key(r *http.Request) string {
 // protocolOf guesses the protocol of a request that no path decides.
 func protocolOf(r *http.Request) protocol {
 	switch {
+	case strings.HasPrefix(r.URL.Path, "/v1beta/"), strings.HasPrefix(r.URL.Path, "/v1alpha/"), strings.Contains(r.URL.Path, ":"), r.Header.Get("X-Goog-Api-Key") != "":
+		return gemini{}
 	case strings.HasPrefix(r.URL.Path, "/v1/messages"), r.Header.Get("X-Api-Key") != "", r.Header.Get("Anthropic-Version") != "":
 		return anthropic{}
 	}
@@ -251,18 +261,31 @@ func card(id string) object {
 }
 
 func (s *player) list(w http.ResponseWriter, r *http.Request) {
-	var cards []object
 	ids := s.models()
+	_, google := protocolOf(r).(gemini)
+	var cards []object
 	for _, id := range ids {
-		cards = append(cards, card(id))
+		if google {
+			cards = append(cards, geminiCard(id))
+		} else {
+			cards = append(cards, card(id))
+		}
+	}
+	if google {
+		writeJSON(w, http.StatusOK, object{"models": cards})
+		return
 	}
 	writeJSON(w, http.StatusOK, object{"object": "list", "data": cards, "has_more": false, "first_id": ids[0], "last_id": ids[len(ids)-1]})
 }
 
 func (s *player) view(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
+	id, p := r.PathValue("id"), protocolOf(r)
 	if !slices.Contains(s.models(), id) {
-		fail(w, protocolOf(r), http.StatusNotFound, "the model "+id+" does not exist (rehearsal)")
+		fail(w, p, http.StatusNotFound, "the model "+id+" does not exist (rehearsal)")
+		return
+	}
+	if _, google := p.(gemini); google {
+		writeJSON(w, http.StatusOK, geminiCard(id))
 		return
 	}
 	writeJSON(w, http.StatusOK, card(id))
