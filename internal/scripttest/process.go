@@ -194,7 +194,7 @@ func environ(ts *testscript.TestScript) []string {
 			env = append(env, name+"="+v)
 		}
 	}
-	return env
+	return append(env, strings.Fields(ts.Getenv("PLANTED"))...) // NAME=VALUE each, for attacks
 }
 
 // cmdWithin repeats a command until it succeeds.
