@@ -8,6 +8,16 @@
 // marked as such. Loop, machine and conversation are apart: every message is in
 // the Conversation before anything follows from it, so a server that starts
 // again goes on at exactly the message where the last one stopped.
+//
+// # How a conversation goes
+//
+// The first entry holds the task; then answers of the model and what followed
+// from them alternate. An answer that calls tools is followed by one result for
+// each call, in order. What a person says comes right after the result of the
+// tool that runs, and the calls that were still to be made are not made. When
+// the conversation outgrows the model's window, an entry stands for all before
+// it but the task. The last entry says how it ended. All state is computed from
+// the entries, so nothing else has to survive.
 package loop
 
 import (
@@ -50,8 +60,10 @@ type Conversation interface {
 	Append(ctx context.Context, e Entry) error
 }
 
-// Options is what Run works with.
+// Options is what Run works with. What is not marked as optional is needed.
 type Options struct {
+	// Prompt is the task as the model is told it, instructions included.
+	Prompt string
 	// Transport reaches the session's gateways: gateway.Local.
 	Transport    http.RoundTripper
 	Provider     string // the protocol: anthropic, openai, gemini
@@ -60,11 +72,25 @@ type Options struct {
 	Turns        int    // model calls at most, 1 to 500; 0: 100
 	Hands        Hands
 	Conversation Conversation
-	// Said returns what a person said since the last call, in order; nil: nobody
-	// ever does. Each message is returned again after a restart, so the loop
-	// remembers by Number which it has in its conversation.
-	Said func(ctx context.Context) ([]cofferdam.TaskMessage, error)
+	// Said, optional, returns what people said after the message of that number,
+	// in order.
+	Said func(ctx context.Context, after int64) ([]cofferdam.TaskMessage, error)
+	// Last, optional, is Said before the end: if it returns nothing, nobody can say
+	// anything any more.
+	Last func(ctx context.Context, after int64) ([]cofferdam.TaskMessage, error)
+	// Told, optional, hears of each message when it is in the conversation, again
+	// after a restart.
+	Told func(cofferdam.TaskMessage) error
 	// Emit is told what the loop does, with the same events in the same order
 	// after a restart.
 	Emit func(agent.Event) error
+	// Redact, optional, removes secrets from text before it is used and stored.
+	Redact func(string) string
+}
+
+// End is how a conversation ended.
+type End struct {
+	agent.End
+	// Exhausted says that the budget of the task ended it; Message is the reason.
+	Exhausted bool
 }
