@@ -11,6 +11,7 @@ import (
 // are three US dollars for a million tokens, or three microdollars for one.
 type Price struct {
 	Model      string // model id; a * at the end stands for the rest
+	Above      int64  // only of calls with more input tokens than this
 	Input      int64
 	Output     int64
 	CacheRead  int64 // input that came from the provider's cache
@@ -21,6 +22,7 @@ type Price struct {
 // What is left out of the cache's prices is that of input.
 type ListedPrice struct {
 	Model      string   `toml:"model"`
+	Above      int64    `toml:"above"`
 	Input      float64  `toml:"input"`
 	Output     float64  `toml:"output"`
 	CacheRead  *float64 `toml:"cache_read"`
@@ -33,9 +35,12 @@ const MaxPrice = 1000
 
 // Price returns l in our unit, or says what is wrong with it.
 func (l ListedPrice) Price() (Price, error) {
-	p := Price{Model: l.Model}
+	p := Price{Model: l.Model, Above: l.Above}
 	if name := strings.TrimSuffix(l.Model, "*"); l.Model == "" || len(l.Model) > 200 || strings.ContainsAny(name, "* \t\n") {
 		return p, fmt.Errorf("%.60q is no model id; a * may stand at its end only", l.Model)
+	}
+	if l.Above < 0 {
+		return p, fmt.Errorf("%d is no number of tokens", l.Above)
 	}
 	read, write := l.Input, l.Input
 	if l.CacheRead != nil {
@@ -72,7 +77,7 @@ func ParseDollars(text string) (int64, error) {
 // as many more as it takes.
 func Dollars(micro int64) string {
 	text := fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6)
-	for strings.HasSuffix(text, "0") && text[len(text)-4] != '.' && text[len(text)-3] != '.' {
+	for strings.HasSuffix(text, "0") && text[len(text)-3] != '.' {
 		text = text[:len(text)-1]
 	}
 	return "$" + text

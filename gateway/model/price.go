@@ -41,31 +41,49 @@ func ListPrices() []cofferdam.Price {
 	return list
 }
 
-// of returns the price of a model id. Of several patterns that match, the
-// longest counts; one without * is longer than any that has one.
-func (p prices) of(model string) (cofferdam.Price, bool) {
+// of returns the price of a call by its model id and its tokens of input. Of
+// several patterns that match, the longest counts; one without * is longer than
+// any that has one. Of several prices of one pattern that with the highest Above
+// counts.
+func (p prices) of(model string, input int64) (cofferdam.Price, bool) {
 	model = strings.TrimPrefix(model, "models/") // Gemini's own prefix
 	for _, list := range [][]cofferdam.Price{p.own, p.list} {
-		best := -1
-		for i, price := range list {
-			start, open := strings.CutSuffix(price.Model, "*")
-			switch {
-			case price.Model == model:
-				return price, true
-			case open && strings.HasPrefix(model, start) && (best < 0 || len(price.Model) > len(list[best].Model)):
-				best = i
+		var best *cofferdam.Price
+		for i := range list {
+			if q := &list[i]; matches(q.Model, model) && (q.Above == 0 || input > q.Above) && (best == nil || nearer(*q, *best)) {
+				best = q
 			}
 		}
-		if best >= 0 {
-			return list[best], true
+		if best != nil {
+			return *best, true
 		}
 	}
 	return cofferdam.Price{}, false
 }
 
+func matches(pattern, model string) bool {
+	start, open := strings.CutSuffix(pattern, "*")
+	return pattern == model || open && strings.HasPrefix(model, start)
+}
+
+func nearer(a, b cofferdam.Price) bool {
+	if a.Model == b.Model {
+		return a.Above > b.Above
+	}
+	openA, openB := strings.HasSuffix(a.Model, "*"), strings.HasSuffix(b.Model, "*")
+	if openA != openB {
+		return openB
+	}
+	return len(a.Model) > len(b.Model)
+}
+
+// hourFactor is how often an hour's place in the cache costs the price of input,
+// at the one provider that has such.
+const hourFactor = 2
+
 // costOf returns microdollars, rounded up once per call. A call within maxTokens
 // at the highest price that there can be does not overflow.
 func costOf(p cofferdam.Price, t tokens) int64 {
-	sum := t.Input*p.Input + t.CacheRead*p.CacheRead + t.CacheWrite*p.CacheWrite + t.Output*p.Output
+	sum := t.Input*p.Input + t.CacheRead*p.CacheRead + (t.CacheWrite-t.Hour)*p.CacheWrite + t.Hour*p.Input*hourFactor + t.Output*p.Output
 	return (sum + 1e6 - 1) / 1e6
 }

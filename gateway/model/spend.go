@@ -63,9 +63,8 @@ type ask struct {
 // spending is that of an operation that costs nothing.
 type spending struct {
 	caller *gateway.Caller
+	prices prices
 	ask    ask
-	price  cofferdam.Price
-	priced bool
 	held   *budget.Reservation
 	guess  tokens // what was reserved when it was sent
 }
@@ -78,9 +77,8 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 	if !spends(q.Op) {
 		return nil, nil
 	}
-	s := &spending{caller: k.caller, ask: q, guess: tokens{Input: perToken(q.Bytes)}}
-	s.price, s.priced = k.gateway.prices.of(q.Model)
-	if !s.priced && k.caller.Budget.Limits().Cost > 0 {
+	s := &spending{caller: k.caller, prices: k.gateway.prices, ask: q, guess: tokens{Input: perToken(q.Bytes)}}
+	if !s.priced() && k.caller.Budget.Limits().Cost > 0 {
 		return nil, gateway.Reject(ctx, k.caller, act, RuleUnpriced,
 			fmt.Sprintf("the task has a limit of cost, and there is no price for the model %.100q", q.Model),
 			"a person can set its price with a [[price]] table in cofferdam.toml, or limit tokens instead of cost")
@@ -124,8 +122,14 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // perToken guesses the tokens of text by its size.
 func perToken(bytes int) int64 { return (int64(bytes) + bytesPerToken - 1) / bytesPerToken }
 
+func (s *spending) priced() bool {
+	_, ok := s.prices.of(s.ask.Model, 0)
+	return ok
+}
+
 func (s *spending) amount(t tokens) budget.Amount {
-	return budget.Amount{Tokens: t.input() + t.Output, Cost: costOf(s.price, t), Calls: 1}
+	price, _ := s.prices.of(s.ask.Model, t.input())
+	return budget.Amount{Tokens: t.input() + t.Output, Cost: costOf(price, t), Calls: 1}
 }
 
 // hold makes the reservation follow a streamed answer as it comes. An Exhausted
@@ -165,7 +169,7 @@ func (s *spending) settle(a *answer, err error) map[string]string {
 	c.InputTokens.Add(t.input())
 	c.OutputTokens.Add(t.Output)
 	fields := map[string]string{FieldInput: decimal(t.input()), FieldOutput: decimal(t.Output)}
-	if s.priced {
+	if s.priced() {
 		c.Cost.Add(spent.Cost)
 		fields[FieldCost] = decimal(spent.Cost)
 	} else {

@@ -12,8 +12,9 @@ import (
 // are skipped, and the call is guessed.
 const maxPiece = 4 << 20
 
-// tokens is what a call used. The four are disjoint.
-type tokens struct{ Input, CacheRead, CacheWrite, Output int64 }
+// tokens is what a call used; all are disjoint but Hour, the part of CacheWrite
+// that is to stay for an hour, which has a price of its own.
+type tokens struct{ Input, CacheRead, CacheWrite, Output, Hour int64 }
 
 func (t tokens) input() int64 { return t.Input + t.CacheRead + t.CacheWrite }
 
@@ -171,7 +172,8 @@ func (u *usage) read(data []byte) {
 	}
 	u.counted, u.closed = true, u.closed || r.last()
 	if c.input() >= u.sum.input() { // counts only grow; what was cached may be told later
-		u.sum.Input, u.sum.CacheRead, u.sum.CacheWrite = c.Input, c.CacheRead, c.CacheWrite
+		c.Output = max(u.sum.Output, c.Output)
+		u.sum = *c
 	}
 	u.sum.Output = max(u.sum.Output, c.Output)
 }
@@ -188,7 +190,7 @@ func first[T comparable](values ...T) (none T) {
 
 // sane says whether the counts can be true: no call takes nothing.
 func (t tokens) sane() bool {
-	for _, n := range []int64{t.Input, t.CacheRead, t.CacheWrite, t.Output} {
+	for _, n := range []int64{t.Input, t.CacheRead, t.CacheWrite - t.Hour, t.Hour, t.Output} {
 		if n < 0 || n > maxTokens {
 			return false
 		}

@@ -34,6 +34,9 @@ type counted struct {
 	// Anthropic: beside Input.
 	CacheWrite int64 `json:"cache_creation_input_tokens"`
 	CacheRead  int64 `json:"cache_read_input_tokens"`
+	Creation   struct {
+		Hour int64 `json:"ephemeral_1h_input_tokens"`
+	} `json:"cache_creation"`
 	// Chat Completions.
 	Prompt        int64       `json:"prompt_tokens"`
 	Completion    int64       `json:"completion_tokens"`
@@ -54,7 +57,7 @@ func (c *counted) tokens() *tokens {
 	case c.InputDetails != nil:
 		return inside(c.Input, c.InputDetails, c.Output)
 	}
-	return &tokens{Input: c.Input, CacheRead: c.CacheRead, CacheWrite: c.CacheWrite, Output: c.Output}
+	return &tokens{Input: c.Input, CacheRead: c.CacheRead, CacheWrite: c.CacheWrite, Output: c.Output, Hour: c.Creation.Hour}
 }
 
 // inside splits an input that has its cached part inside. A part that is larger

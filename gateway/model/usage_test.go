@@ -31,39 +31,39 @@ var answers = []struct {
 		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"{\"usage\": \"ü\\\""}}`,
 		`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"a\":"}}`,
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":5}}`,
-		`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"input_tokens":7,"cache_creation_input_tokens":20,"cache_read_input_tokens":300,"output_tokens":42}}`,
-		`{"type":"message_stop"}`), true, tokens{7, 300, 20, 42}, "claude-x", 2 + 15 + 5},
+		`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"input_tokens":7,"cache_creation_input_tokens":20,"cache_read_input_tokens":300,"cache_creation":{"ephemeral_5m_input_tokens":8,"ephemeral_1h_input_tokens":12},"output_tokens":42}}`,
+		`{"type":"message_stop"}`), true, tokens{7, 300, 20, 42, 12}, "claude-x", 2 + 15 + 5},
 	{"messages, whole", `{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"} {"}],"usage":{"input_tokens":3,"cache_read_input_tokens":2,"output_tokens":4}}`,
-		false, tokens{3, 2, 0, 4}, "claude-x", 0},
+		false, tokens{3, 2, 0, 4, 0}, "claude-x", 0},
 	{"responses, streamed", sse(
 		`{"type":"response.created","response":{"model":"gpt-x","usage":null}}`,
 		`{"type":"response.output_text.delta","item_id":"i","delta":"hello"}`,
 		`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
 		`{"type":"response.completed","response":{"model":"gpt-x","output":[],"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":50,"output_tokens_details":{"reasoning_tokens":40},"total_tokens":150}}}`),
-		true, tokens{40, 60, 0, 50}, "gpt-x", 7},
+		true, tokens{40, 60, 0, 50, 0}, "gpt-x", 7},
 	{"responses, broken off by the provider", sse(
 		`{"type":"response.incomplete","response":{"model":"gpt-x","incomplete_details":{"reason":"max_output_tokens"},"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":0},"output_tokens":8}}}`),
-		true, tokens{9, 0, 0, 8}, "gpt-x", 0},
+		true, tokens{9, 0, 0, 8, 0}, "gpt-x", 0},
 	{"responses, failed", sse(`{"type":"response.failed","response":{"model":"gpt-x","error":{"code":"x","message":"y"},"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":0},"output_tokens":1}}}`),
-		true, tokens{9, 0, 0, 1}, "gpt-x", 0},
-	{"responses, whole", `{"object":"response","model":"gpt-x","usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}`, false, tokens{6, 4, 0, 2}, "gpt-x", 0},
+		true, tokens{9, 0, 0, 1, 0}, "gpt-x", 0},
+	{"responses, whole", `{"object":"response","model":"gpt-x","usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}`, false, tokens{6, 4, 0, 2, 0}, "gpt-x", 0},
 	{"chat, streamed", sse(
 		`{"object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"hey"},"finish_reason":null}],"usage":null}`,
 		`{"object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"ls","arguments":"{}"}}]},"finish_reason":null}]}`,
 		`{"object":"chat.completion.chunk","model":"m","choices":[],"usage":{"prompt_tokens":80,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":16}}}`, `[DONE]`),
-		true, tokens{64, 16, 0, 30}, "m", 3 + 4},
+		true, tokens{64, 16, 0, 30, 0}, "m", 3 + 4},
 	{"chat, whole", `{"object":"chat.completion","model":"m","choices":[{"message":{"content":"hi","reasoning_content":"abc"},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":3,"cache_read_input_tokens":5}}`,
-		false, tokens{8, 0, 0, 3}, "m", 5},
+		false, tokens{8, 0, 0, 3, 0}, "m", 5},
 	{"chat, counts in every chunk", sse(
 		`{"model":"m","choices":[{"delta":{"content":"a"},"finish_reason":null}],"usage":{"prompt_tokens":8,"completion_tokens":1}}`,
-		`{"model":"m","choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":2}}`), true, tokens{8, 0, 0, 2}, "m", 1},
+		`{"model":"m","choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":2}}`), true, tokens{8, 0, 0, 2, 0}, "m", 1},
 	{"gemini, events", "data: " + strings.Join([]string{
 		`{"candidates":[{"content":{"parts":[{"text":"one","thought":true}],"role":"model"}}],"usageMetadata":{"promptTokenCount":100,"totalTokenCount":103,"thoughtsTokenCount":3},"modelVersion":"gemini-x"}`,
 		`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f"}}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":100,"cachedContentTokenCount":64,"toolUsePromptTokenCount":5,"candidatesTokenCount":20,"thoughtsTokenCount":30},"modelVersion":"gemini-x"}`,
-	}, "\r\n\r\ndata: ") + "\r\n\r\n", true, tokens{41, 64, 0, 50}, "gemini-x", 3 + 12},
+	}, "\r\n\r\ndata: ") + "\r\n\r\n", true, tokens{41, 64, 0, 50, 0}, "gemini-x", 3 + 12},
 	{"gemini, a list", `[{"candidates":[{"content":{"parts":[{"text":"o[}\"{"}]}}],"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":1},"modelVersion":"gemini-x"}` + "\n,\r\n" +
-		`{"candidates":[{"content":{"parts":[{"text":"b\\"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":2},"modelVersion":"gemini-x"}` + "\n]", false, tokens{100, 0, 0, 2}, "gemini-x", 5 + 2},
-	{"events under another name", sse(`{"model":"m","choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3}}`), false, tokens{8, 0, 0, 3}, "m", 0},
+		`{"candidates":[{"content":{"parts":[{"text":"b\\"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":2},"modelVersion":"gemini-x"}` + "\n]", false, tokens{100, 0, 0, 2, 0}, "gemini-x", 5 + 2},
+	{"events under another name", sse(`{"model":"m","choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3}}`), false, tokens{8, 0, 0, 3, 0}, "m", 0},
 }
 
 // TestUsageIsFoundHoweverItIsCut: the counts of every protocol, in pieces cut
