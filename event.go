@@ -67,6 +67,7 @@ const (
 	EventFetch        = "git.fetch"
 	EventPush         = "git.push"
 	EventModelCall    = "model.call"
+	EventModelText    = "model.text" // a part of a prompt or an answer, where the model's registration keeps text
 	EventTaskState    = "task.state"
 	EventTaskMessage  = "task.message" // a person steers; in the session's log when the agent is told
 	EventReceipt      = "proof.create"

@@ -101,5 +101,6 @@ const (
 // Outcome is what came of a request that was let through.
 type Outcome struct {
 	Status string            // OK, Failed, Cut; "": by the error that forward returned
+	Reason string            // of a failure, for people; "": what the error says
 	Fields map[string]string // sizes, hashes, codes
 }

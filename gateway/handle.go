@@ -148,8 +148,8 @@ func settle(ctx context.Context, c *Caller, r Request, decided cofferdam.Event, 
 			o.Status = status(ctx, err, returned)
 		}
 		e := c.event(r)
-		e.Of, e.Outcome, e.Fields, e.Durable = &decided.Seq, o.Status, o.Fields, r.Durable
-		if why := (*cofferdam.Error)(nil); o.Status == Failed && errors.As(err, &why) {
+		e.Of, e.Outcome, e.Reason, e.Fields, e.Durable = &decided.Seq, o.Status, o.Reason, o.Fields, r.Durable
+		if why := (*cofferdam.Error)(nil); e.Reason == "" && o.Status == Failed && errors.As(err, &why) {
 			e.Reason = why.Error()
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTimeout)

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -19,37 +18,56 @@ import (
 	"cofferdam/policy"
 )
 
-// calls serves the requests of one connection.
+// calls serves the requests of one connection, one after the other.
 type calls struct {
-	gateway   *Gateway
-	caller    *gateway.Caller
-	transport *http.Transport
+	gateway    *Gateway
+	caller     *gateway.Caller
+	transports map[cofferdam.ModelID]*http.Transport // by registration
 }
 
 // ServeHTTP answers one request.
 func (k *calls) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op := ""
-	switch r.Method + " " + r.URL.Path {
-	case "POST /v1/messages":
-		op = "messages"
-	case "POST /v1/messages/count_tokens":
-		op = "count_tokens"
-	case "GET /v1/models":
-		op = "models"
-	default:
-		writeError(w, &cofferdam.Error{
-			Op: "model.Serve", Kind: cofferdam.NotFound, Reason: "the model gateway has no " + r.Method + " " + strconv.Quote(r.URL.Path),
-			Hint: "it serves POST /v1/messages, POST /v1/messages/count_tokens and GET /v1/models",
-		})
+	p := speaks(k.caller.Model.Provider, r.URL.Path)
+	if upgrades(r) {
+		k.negotiate(w, r, p)
 		return
 	}
-	body, err := readBody(w, r)
+	x, err := k.read(w, r, p)
 	if err == nil {
-		err = k.serve(w, r, op, body)
+		defer x.leave()
+		err = x.run()
 	}
 	if err != nil {
-		writeError(w, err)
+		writeError(w, p, err)
 	}
+}
+
+// read takes a request in. The exchange it returns holds a seat.
+func (k *calls) read(w http.ResponseWriter, r *http.Request, p *protocol) (*exchange, error) {
+	x := &exchange{calls: k, protocol: p, writer: w, request: r, begun: time.Now()}
+	var ok bool
+	if x.call, ok = p.read(r.Method, r.URL.Path); !ok {
+		err := &cofferdam.Error{
+			Op: "model.Serve", Kind: cofferdam.NotFound,
+			Reason: "the model gateway has no " + clip(r.Method) + " " + strconv.Quote(clip(r.URL.Path)), Hint: "for this model it serves " + p.served,
+		}
+		return nil, err
+	}
+	if x.query, ok = withoutKey(r.URL.RawQuery); !ok {
+		return nil, invalid("the query cannot be read", "escape it as RFC 3986 says")
+	}
+	var err error
+	if x.leave, err = k.gateway.seats.sit(r.Context(), k.caller.Session); err != nil {
+		return nil, err
+	}
+	if x.body, err = readBody(w, r); err == nil {
+		x.asked, err = readRequest(p, x.call, x.body)
+	}
+	if err != nil {
+		x.leave()
+		return nil, err
+	}
+	return x, nil
 }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -67,40 +85,74 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-func invalid(reason, hint string) error {
-	return &cofferdam.Error{Op: "model.Serve", Kind: cofferdam.Invalid, Reason: reason, Hint: hint}
+// exchange is one request of a box with all the tries that are made for it.
+type exchange struct {
+	*calls
+	protocol *protocol
+	writer   http.ResponseWriter
+	request  *http.Request
+	call     call
+	query    string
+	body     []byte
+	asked    request
+	leave    func()
+	begun    time.Time
+	tries    int
+	kept     bool // the prompt's text is on record
 }
 
-// serve takes one call through the six steps. An error is returned only while
-// nothing has been answered yet.
-func (k *calls) serve(w http.ResponseWriter, r *http.Request, op string, body []byte) error {
-	q, err := readRequest(op, body)
-	if err != nil {
-		return err
-	}
+// act is one try, ready to be judged. Policy is asked for the registration that
+// the task was given: its fallbacks are a part of it, named by the operator.
+func (x *exchange) act(m cofferdam.Model, target string, body []byte) gateway.Request {
+	own := x.caller.Model.Name
 	act := gateway.Request{
-		Source: "model", Kind: cofferdam.EventModelCall, Resource: k.caller.Model.Name,
-		Query:   policy.Query{Action: policy.Call, Model: k.caller.Model.Name},
+		Source: "model", Kind: cofferdam.EventModelCall, Resource: m.Name,
+		Query:   policy.Query{Action: policy.Call, Model: own},
 		Durable: true, // a credential is used
 		Fields: map[string]string{
-			"op": op, "model": q.Model, "stream": strconv.FormatBool(q.Stream),
-			"prompt": digest(body), "prompt_bytes": strconv.Itoa(len(body)),
+			"op": x.asked.Op, "model": clip(target), "stream": strconv.FormatBool(x.asked.Stream),
+			"prompt": digest(body), "prompt_bytes": strconv.Itoa(len(body)), "try": strconv.Itoa(x.tries),
 		},
 	}
-	if q.exit != "" {
-		return k.refuseExit(r.Context(), act, q.exit)
+	if target != x.asked.Asked {
+		act.Fields["asked"] = clip(x.asked.Asked)
 	}
-	out, err := k.upstream(r.Context(), r, body)
+	if m.Name != own {
+		act.Fields["fallback_of"] = own
+	}
+	return act
+}
+
+// try takes one try through the six steps. An error is returned only while
+// nothing has been answered yet.
+func (x *exchange) try(m cofferdam.Model, target string, r *retries) error {
+	ctx := x.request.Context()
+	body := x.asked.rename(x.protocol, x.body, target)
+	x.tries++
+	act := x.act(m, target, body)
+	out, err := x.upstream(ctx, m, target, body)
 	if err != nil {
 		return err
 	}
 	act.Attach = func(ctx context.Context) error {
-		return k.gateway.options.Attach(ctx, k.caller.Model, out.Header)
+		return x.gateway.options.Attach(ctx, m, out.Header)
 	}
-	a := &answer{writer: w, op: op}
-	err = gateway.Handle(r.Context(), k.caller, act, func(ctx context.Context) (gateway.Outcome, error) {
-		return k.forward(out.WithContext(ctx), a)
+	q := x.asked
+	held, err := x.reserve(ctx, act, ask{
+		Op: q.Op, Model: target, Stream: q.Stream, Bytes: len(body), Output: q.output, Answers: q.answers,
 	})
+	if err != nil {
+		return err
+	}
+	a := &answer{writer: x.writer, op: q.Op, spending: held}
+	sent := false
+	err = gateway.Handle(ctx, x.caller, act, func(ctx context.Context) (gateway.Outcome, error) {
+		sent = true
+		return x.forward(ctx, m, out, body, a, r)
+	})
+	if !sent {
+		held.settle(nil, nil)
+	}
 	if err != nil && a.begun {
 		// The answer's head is out: an end without its closing chunk is the only
 		// way left to say that it is not whole. net/http documents this panic for
@@ -110,89 +162,115 @@ func (k *calls) serve(w http.ResponseWriter, r *http.Request, op string, body []
 	return err
 }
 
-// refuseExit refuses a request that would have the provider reach out.
-func (k *calls) refuseExit(ctx context.Context, act gateway.Request, exit string) error {
-	d := cofferdam.Decision{
-		Verdict: cofferdam.Refused, Rule: RuleExit, Policy: k.caller.Policy.Digest(),
-		Reason: "the request asks the provider to reach out by itself (" + exit + "), which would be a way around this box's policy",
-		Hint:   "use tools that run inside the box; hosts that the task may reach are reached from there",
-	}
-	c := k.caller
-	c.Counts.Refused.Add(1)
-	if c.Counts.Acts.Add(1) <= gateway.MaxActs {
-		_, err := c.Record.Record(ctx, cofferdam.Event{
-			Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.Actor, Source: act.Source, Kind: act.Kind,
-			Resource: act.Resource, Verdict: d.Verdict, Rule: d.Rule, Reason: d.Reason, Fields: act.Fields,
-		})
-		if err != nil {
-			return &cofferdam.Error{
-				Op: "model.Serve", Kind: cofferdam.Unavailable, Reason: "the refusal cannot be put on record",
-				Hint: "look at the server's disk with cofferdam doctor", Err: err,
-			}
-		}
-	}
-	return gateway.Refuse(act, d)
-}
-
-// forward sends the request and passes the answer on as it comes.
-func (k *calls) forward(out *http.Request, a *answer) (gateway.Outcome, error) {
-	counts := &k.caller.Counts
-	if a.op == "messages" {
-		counts.ModelCalls.Add(1)
+// forward sends the request and passes the answer on as it comes, unless it is
+// one for another try.
+func (x *exchange) forward(ctx context.Context, m cofferdam.Model, out *http.Request, body []byte, a *answer, r *retries) (gateway.Outcome, error) {
+	if err := x.keepPrompt(ctx, m, body); err != nil {
+		a.spending.settle(nil, nil)
+		return gateway.Outcome{}, err
 	}
 	begun := time.Now()
-	resp, err := k.transport.RoundTrip(out)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	resp, err := x.transport(m).RoundTrip(out.WithContext(ctx))
 	if err != nil {
-		return gateway.Outcome{}, unreachable(err)
+		err = unreachable(err)
+		if cofferdam.KindOf(err) == cofferdam.Unavailable && ctx.Err() == nil {
+			err = r.next(err, 0, false)
+		}
+	} else {
+		defer resp.Body.Close()
+		resp.Body = watch(resp.Body, stop)
+		if err = r.judge(x.protocol, resp, x.asked.Stream); err == nil {
+			err = x.pass(ctx, m, resp, a)
+		} else {
+			a.status = resp.StatusCode
+		}
+		if ctx.Err() != nil && errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
 	}
-	defer resp.Body.Close()
-	err = a.pass(resp)
-	u := a.usage.total()
-	if a.op == "messages" {
-		counts.InputTokens.Add(u.Input)
-		counts.OutputTokens.Add(u.Output)
+	return outcome(m, resp, a, err, begun), err
+}
+
+// pass passes an answer on, and keeps its text where the registration says so.
+func (x *exchange) pass(ctx context.Context, m cofferdam.Model, resp *http.Response, a *answer) error {
+	t := &tee{ResponseWriter: a.writer}
+	if m.KeepText && spends(a.op) {
+		a.writer = t
 	}
-	fields := map[string]string{
-		"status": strconv.Itoa(resp.StatusCode), "answer": "sha256:" + hex.EncodeToString(a.hash.Sum(nil)),
-		"answer_bytes": strconv.FormatInt(a.size, 10), "answered_by": clip(a.usage.model()),
-		"milliseconds": strconv.FormatInt(time.Since(begun).Milliseconds(), 10),
+	err := a.pass(resp)
+	if t.total > 0 {
+		// ctx may have ended with the client; what it got is recorded all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+		defer cancel()
+		err = errors.Join(err, x.keep(ctx, m, "answer", t.text, t.total, "sha256:"+hex.EncodeToString(a.hash.Sum(nil))))
 	}
-	if a.op == "messages" {
-		fields["input_tokens"] = strconv.FormatInt(u.Input, 10)
-		fields["output_tokens"] = strconv.FormatInt(u.Output, 10)
+	return err
+}
+
+// outcome is what goes on record of a try.
+func outcome(m cofferdam.Model, resp *http.Response, a *answer, err error, begun time.Time) gateway.Outcome {
+	o := gateway.Outcome{Fields: map[string]string{"milliseconds": strconv.FormatInt(time.Since(begun).Milliseconds(), 10)}}
+	for name, value := range a.spending.settle(a, err) {
+		o.Fields[name] = value
 	}
-	if id := resp.Header.Get("Request-Id"); id != "" {
-		fields["request_id"] = clip(id)
+	var next *again
+	if errors.As(err, &next) {
+		o.Status, o.Fields["next"] = gateway.Failed, next.plan()
+	}
+	if resp == nil {
+		return o
+	}
+	o.Fields["status"] = strconv.Itoa(resp.StatusCode)
+	if a.hash != nil {
+		o.Fields["answer"], o.Fields["answer_bytes"] = "sha256:"+hex.EncodeToString(a.hash.Sum(nil)), strconv.FormatInt(a.size, 10)
+		o.Fields["answered_by"] = clip(a.usage.model())
+	}
+	for _, name := range []string{"Request-Id", "X-Request-Id"} {
+		if id := resp.Header.Get(name); id != "" {
+			o.Fields["request_id"] = clip(id)
+		}
 	}
 	if resp.Header.Get(rehearsalHeader) != "" {
-		fields["rehearsal"] = "true"
+		o.Fields["rehearsal"] = "true"
 	}
-	o := gateway.Outcome{Fields: fields}
 	switch {
 	case err != nil: // Handle tells a cut session from a failure
-	case resp.StatusCode >= 400:
-		o.Status = gateway.Failed
+	case resp.StatusCode >= http.StatusBadRequest:
+		o.Status, o.Reason = gateway.Failed, refused(m, resp.StatusCode)
 	default:
 		o.Status = gateway.OK
 	}
-	return o, err
+	return o
 }
 
-// unreachable tells a box that the provider does not answer, without the
-// addresses that the cause may name.
-func unreachable(err error) error {
-	if cofferdam.KindOf(err) == cofferdam.Denied {
-		return err // the dialer refused the provider's address, and says what lists it
+// upstream makes the request that goes out: the provider's address, the
+// headers that the protocol needs, and not one more.
+func (x *exchange) upstream(ctx context.Context, m cofferdam.Model, target string, body []byte) (*http.Request, error) {
+	base, err := CheckURL(m.URL)
+	if err != nil {
+		return nil, err
 	}
-	reason := "the model provider does not answer"
-	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) {
-		reason = "the model provider's certificate is signed by an authority that this machine does not know"
+	inPath := ""
+	if x.call.model != "" {
+		inPath = target
 	}
-	return &cofferdam.Error{
-		Op: "model.Forward", Kind: cofferdam.Unavailable, Subject: "model provider", Reason: reason,
-		Hint: "a person can look at the provider's address with: cofferdam model view", Err: err,
+	u := x.protocol.address(base, x.call, inPath, x.query)
+	out, err := http.NewRequestWithContext(ctx, x.request.Method, u.String(), bodyReader(body))
+	if err != nil {
+		return nil, invalid("the request's path cannot be sent on", "ask for "+x.protocol.served)
 	}
+	for _, name := range append([]string{"Accept", "Content-Type", "User-Agent"}, x.protocol.headers...) {
+		if values := x.request.Header.Values(name); len(values) > 0 {
+			out.Header[name] = values
+		}
+	}
+	out.Header.Set("Accept-Encoding", "identity") // an answer is read as it comes
+	if x.protocol.name == anthropic && out.Header.Get("Anthropic-Version") == "" {
+		out.Header.Set("Anthropic-Version", "2023-06-01")
+	}
+	return out, nil
 }
 
 func tlsConfig(roots *x509.CertPool) *tls.Config {
@@ -213,35 +291,3 @@ func digest(p []byte) string {
 
 // clip bounds text of a box or a provider for the record.
 func clip(s string) string { return s[:min(len(s), 200)] }
-
-// writeError answers in the shape that clients of this provider read. A refusal
-// is never worth another try, and says so in the header they look at.
-func writeError(w http.ResponseWriter, err error) {
-	kind := cofferdam.KindOf(err)
-	reason, hint := gateway.Explain(err)
-	h := w.Header()
-	if d, ok := gateway.DecisionOf(err); ok {
-		h.Set(gateway.RuleHeader, d.Rule)
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Should-Retry", strconv.FormatBool(kind == cofferdam.Unavailable))
-	w.WriteHeader(cofferdam.Kinds()[kind].HTTP)
-	body := map[string]any{"type": "error", "error": map[string]string{
-		"type": errorType(kind), "message": "cofferdam: " + reason + " (hint: " + hint + ")",
-	}}
-	_ = json.NewEncoder(w).Encode(body) // the client may be gone
-}
-
-func errorType(k cofferdam.Kind) string {
-	switch k {
-	case cofferdam.Invalid:
-		return "invalid_request_error"
-	case cofferdam.Denied, cofferdam.Forbidden:
-		return "permission_error"
-	case cofferdam.NotFound:
-		return "not_found_error"
-	case cofferdam.Exhausted:
-		return "rate_limit_error"
-	}
-	return "api_error"
-}

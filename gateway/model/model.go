@@ -1,20 +1,23 @@
 // Package model is the gateway to a model provider. It serves
-// model.cofferdam.internal inside a box and speaks the Anthropic Messages
-// protocol: messages (streamed and not), token counts and the list of models.
+// model.cofferdam.internal inside a box, and the provider's own host name for
+// agents that know no other, in three protocols: Anthropic Messages, OpenAI
+// Responses with Chat Completions, and Gemini.
 //
 // The provider's key is attached here, on the way out, and never enters a box;
-// whatever credential a box sends is dropped. The gateway never buffers a
-// streamed answer and never changes a body. The invariant: the bytes that were
-// judged and hashed are the bytes that are sent, so a request that two readers
-// could read differently (a key that occurs twice, broken text) is refused, and
-// so is one that would make the provider reach out on the box's behalf, because
-// that is a way out of the box which no other gateway sees.
+// whatever credential a box sends is dropped. An answer passes byte for byte as
+// it comes: nothing is added to a stream, and only what stands before its first
+// content is held, for moments, so that a call which broke off can be tried
+// again. A body is changed in one place at most: the model's id, by an alias.
+// The invariant: the bytes that were judged and hashed are the bytes that are
+// sent, so a request that two readers could read differently (a key that occurs
+// twice, broken text) is refused, and so is one that would make the provider
+// reach out on the box's behalf, because that is a way out of the box which no
+// other gateway sees.
 package model
 
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -48,16 +51,23 @@ type Options struct {
 	// Attach sets the provider's credential on the header of an outgoing
 	// request. It is called after the decision is on record.
 	Attach func(ctx context.Context, m cofferdam.Model, h http.Header) error
+	// Find returns a registration by name, for the fallbacks of another. Nil:
+	// there are none.
+	Find func(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Model, error)
+	// Clean removes secrets from text that goes on record in parts, before it is
+	// cut. Nil: the recorder's own way is enough.
+	Clean func(string) string
 }
 
 // Gateway serves the model provider of each session.
 type Gateway struct {
 	options Options
 	prices  prices
+	seats   seats
 }
 
 // New returns a gateway.
-func New(o Options) *Gateway { return &Gateway{o, newPrices(o.Prices)} }
+func New(o Options) *Gateway { return &Gateway{options: o, prices: newPrices(o.Prices)} }
 
 // CheckURL says whether text can be the address of a provider: https, or http
 // to an address of this machine. It returns the address to list for plain http.
@@ -87,12 +97,26 @@ func CheckURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// Serve serves one connection of a box. Connections to the provider live no
-// longer than it, so that sessions share none.
-func (g *Gateway) Serve(c *gateway.Caller, conn net.Conn, to gateway.Target) {
-	t := g.transport(c.Model)
-	defer t.CloseIdleConnections()
-	gateway.ServeHTTP(c, conn, &calls{gateway: g, caller: c, transport: t})
+// Serve serves one connection of a box, by whichever name it came. Connections
+// to the provider live no longer than it, so that sessions share none.
+func (g *Gateway) Serve(c *gateway.Caller, conn net.Conn, _ gateway.Target) {
+	k := &calls{gateway: g, caller: c, transports: map[cofferdam.ModelID]*http.Transport{}}
+	defer func() {
+		for _, t := range k.transports {
+			t.CloseIdleConnections()
+		}
+	}()
+	gateway.ServeHTTP(c, conn, k)
+}
+
+// transport returns the way to a registration's provider.
+func (k *calls) transport(m cofferdam.Model) *http.Transport {
+	t := k.transports[m.ID]
+	if t == nil {
+		t = k.gateway.transport(m)
+		k.transports[m.ID] = t
+	}
+	return t
 }
 
 func (g *Gateway) transport(m cofferdam.Model) *http.Transport {
@@ -125,28 +149,4 @@ func port(u *url.URL) uint16 {
 		return 80
 	}
 	return 443
-}
-
-// upstream makes the request that goes out: the provider's address, the
-// headers that the protocol needs, and not one more.
-func (k *calls) upstream(ctx context.Context, r *http.Request, body []byte) (*http.Request, error) {
-	base, err := CheckURL(k.caller.Model.URL)
-	if err != nil {
-		return nil, err
-	}
-	u := base.JoinPath(r.URL.Path)
-	u.RawQuery = r.URL.RawQuery
-	out, err := http.NewRequestWithContext(ctx, r.Method, u.String(), bodyReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("making a request to the provider: %w", err)
-	}
-	for _, name := range []string{"Accept", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta"} {
-		if values := r.Header.Values(name); len(values) > 0 {
-			out.Header[name] = values
-		}
-	}
-	if out.Header.Get("Anthropic-Version") == "" {
-		out.Header.Set("Anthropic-Version", "2023-06-01")
-	}
-	return out, nil
 }

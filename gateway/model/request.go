@@ -1,186 +1,163 @@
 package model
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"cofferdam"
 )
-
-// RuleExit is the rule by which a request is refused that would make the
-// provider reach out on the box's behalf.
-const RuleExit = "no-provider-exit"
-
-// maxDepth bounds the nesting of a request. Conversations nest four deep, tool
-// schemas some more.
-const maxDepth = 200
 
 // request is what we read of the body of a call.
 type request struct {
-	Model  string
+	Op     string
+	Asked  string // the model's id as the box gave it; "" if it gave none
 	Stream bool
-	exit   string // what in it would make the provider reach out; "" for nothing
+
+	bytes           int
+	output, answers int64  // see ask
+	usageAsked      bool   // chat: the stream will say what it used
+	spots           []spot // where in the body the model's id stands
+	exit            string // what in it would make the provider reach out; "" for nothing
 }
 
-// readRequest reads a body. The body is hostile: what two JSON readers could
+// spot is a value in a body.
+type spot struct{ at, end int }
+
+// readRequest reads a call. The body is hostile: what two JSON readers could
 // understand differently is refused, so that what is judged is what is meant.
-func readRequest(op string, body []byte) (request, error) {
-	var q request
-	if op == "models" {
+func readRequest(p *protocol, c call, body []byte) (request, error) {
+	q := request{Op: c.op, Asked: c.model, Stream: c.stream, bytes: len(body)}
+	if !c.hasBody() {
 		if len(body) > 0 {
-			return q, invalid("a list of models is asked for without a body", "send none")
+			return q, invalid("models are listed without a body", "send none")
 		}
 		return q, nil
 	}
-	if !utf8.Valid(body) {
-		return q, invalid("the request is not UTF-8", "send JSON in UTF-8")
-	}
-	s := &scanner{dec: json.NewDecoder(bytes.NewReader(body))}
-	s.dec.UseNumber()
-	v, err := s.value(0)
-	if err == nil {
-		if _, end := s.dec.Token(); end != io.EOF {
-			err = errors.New("something follows the JSON value")
-		}
-	}
+	o, err := readJSON(body)
 	if err != nil {
-		return q, invalid("the request is not plain JSON: "+err.Error(), "send one JSON object")
+		return q, err
 	}
-	o, ok := v.(map[string]any)
-	if !ok {
-		return q, invalid("the request is not a JSON object", "send one JSON object")
+	if err := q.findModel(p, o); err != nil {
+		return q, err
 	}
-	q.Model, _ = o["model"].(string)
-	q.Model = clip(q.Model)
-	q.Stream, _ = o["stream"].(bool)
-	q.exit = exits(o)
+	if p.name != gemini {
+		q.Stream = o.get("stream").isTrue()
+	}
+	q.usageAsked = o.get("streamoptions").get("includeusage").isTrue()
+	q.output, q.answers = outputBound(q.Op, o.figures())
+	if q.exit = searching(q.Asked); q.exit == "" {
+		q.exit = p.exits(o)
+	}
 	return q, nil
 }
 
-// scanner reads JSON strictly: no key twice, bounded depth.
-type scanner struct{ dec *json.Decoder }
-
-func (s *scanner) value(depth int) (any, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("it is nested deeper than %d", maxDepth)
+// findModel finds the model's id. Gemini has it in the path, and may have it in
+// the body once more; they must agree.
+func (q *request) findModel(p *protocol, o *node) error {
+	objects := []*node{o}
+	if p.name == gemini {
+		objects = append(objects, o.get("generatecontentrequest"))
 	}
-	t, err := s.dec.Token()
+	for _, o := range objects {
+		n := o.get("model")
+		if n == nil || n.kind == 'n' {
+			continue
+		}
+		id, ok := n.text()
+		if !ok {
+			return invalid("the model's id is not text", "give it as a string")
+		}
+		if p.name == gemini {
+			if strings.TrimPrefix(id, "models/") != q.Asked {
+				return invalid(fmt.Sprintf("the path asks for the model %.100q and the body for %.100q", q.Asked, id), "name one model")
+			}
+		}
+		q.Asked = strings.TrimPrefix(id, "models/")
+		if p.name != gemini {
+			q.Asked = id
+		}
+		q.spots = append(q.spots, spot{n.at, n.at + len(n.raw)})
+	}
+	if len(q.Asked) > maxModelID {
+		return invalid(fmt.Sprintf("the model's id is longer than %d bytes", maxModelID), "name a model")
+	}
+	return nil
+}
+
+// maxModelID bounds a model's id.
+const maxModelID = 256
+
+// RuleModel is the rule by which a call for a model is refused that the
+// operator's list does not have.
+const RuleModel = "model-not-allowed"
+
+// resolve returns the id that a provider is asked for instead of asked, and
+// whether its list has it. The target of an alias is what is judged.
+func resolve(m cofferdam.Model, asked string) (target string, allowed bool) {
+	target = asked
+	if to, ok := m.Alias[asked]; ok {
+		target = to
+	}
+	return target, len(m.Allow) == 0 || slices.ContainsFunc(m.Allow, func(p string) bool { return matches(p, target) })
+}
+
+// notAllowed says which models may be asked for, for the refusal.
+func notAllowed(m cofferdam.Model, asked, target string) (reason, hint string) {
+	reason = fmt.Sprintf("the model %.100q is not on the list of %s", target, m.Name)
+	switch {
+	case asked == "":
+		reason = "the request names no model, and " + m.Name + " has a list of those that may be asked for"
+	case target != asked:
+		reason += fmt.Sprintf(" (asked for as %.100q)", asked)
+	}
+	hint = "allowed: " + short(m.Allow)
+	if len(m.Alias) > 0 {
+		var names []string
+		for name := range m.Alias {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		hint += "; also as: " + short(names)
+	}
+	return reason, hint
+}
+
+// short lists some of many names.
+func short(names []string) string {
+	const most = 20
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// rename returns body with another model's id in the place of the one that was
+// asked for. Nothing else changes.
+func (q request) rename(p *protocol, body []byte, target string) []byte {
+	if target == q.Asked || len(q.spots) == 0 {
+		return body
+	}
+	var out []byte
+	from := 0
+	for _, s := range q.spots {
+		out = append(out, body[from:s.at]...)
+		id := target
+		if p.name == gemini && strings.HasPrefix(unquote(body[s.at:s.end]), "models/") {
+			id = "models/" + target
+		}
+		out = append(out, quoted(id)...)
+		from = s.end
+	}
+	return append(out, body[from:]...)
+}
+
+// quoted is a text as JSON has it.
+func quoted(s string) []byte {
+	text, err := json.Marshal(s)
 	if err != nil {
-		return nil, plainError(err)
+		panic("encoding a string: " + err.Error()) // cannot happen: strings always encode
 	}
-	d, ok := t.(json.Delim)
-	if !ok {
-		return t, nil
-	}
-	if d == '{' {
-		return s.object(depth)
-	}
-	list := []any{}
-	for s.dec.More() {
-		v, err := s.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	_, err = s.dec.Token()
-	return list, plainError(err)
-}
-
-func (s *scanner) object(depth int) (any, error) {
-	o := map[string]any{}
-	for s.dec.More() {
-		t, err := s.dec.Token()
-		if err != nil {
-			return nil, plainError(err)
-		}
-		name, _ := t.(string) // Token has checked that a key is a string
-		if _, twice := o[name]; twice {
-			return nil, fmt.Errorf("the key %q occurs twice", clip(name))
-		}
-		if o[name], err = s.value(depth + 1); err != nil {
-			return nil, err
-		}
-	}
-	_, err := s.dec.Token()
-	return o, plainError(err)
-}
-
-// plainError keeps the decoder's position out of the text and the end of the
-// input from being mistaken for a good end.
-func plainError(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// exits names what in a request would make the provider itself connect
-// somewhere: remote tool servers, tools that run at the provider, content and
-// files fetched by address. The list is closed the other way around where it
-// can be: a tool may only be one that runs at the client.
-func exits(o map[string]any) string {
-	for _, key := range []string{"mcp_servers", "container"} {
-		if v := o[key]; v != nil && !empty(v) {
-			return key
-		}
-	}
-	tools, _ := o["tools"].([]any)
-	for _, t := range tools {
-		tool, _ := t.(map[string]any)
-		if kind, ok := tool["type"]; ok && kind != nil && !atClient(kind) {
-			return fmt.Sprintf("tool of type %.60q", fmt.Sprint(kind))
-		}
-	}
-	for _, key := range []string{"messages", "system"} {
-		if found := addressed(o[key], false); found != "" {
-			return found
-		}
-	}
-	return ""
-}
-
-func empty(v any) bool {
-	list, ok := v.([]any)
-	return ok && len(list) == 0
-}
-
-// clientTools are the provider's own tool types that run at the client; each
-// stands for all its dated versions.
-var clientTools = []string{"bash_", "text_editor_", "computer_", "memory_"}
-
-func atClient(kind any) bool {
-	name, ok := kind.(string)
-	return ok && (name == "custom" || slices.ContainsFunc(clientTools, func(p string) bool { return strings.HasPrefix(name, p) }))
-}
-
-// addressed finds content that the provider would fetch: a source of type url
-// or file. What a tool was called with is only text to the provider.
-func addressed(v any, source bool) string {
-	switch v := v.(type) {
-	case []any:
-		for _, e := range v {
-			if found := addressed(e, false); found != "" {
-				return found
-			}
-		}
-	case map[string]any:
-		kind, _ := v["type"].(string)
-		if source && kind != "base64" && kind != "text" && kind != "content" {
-			return fmt.Sprintf("content by %.60q", kind)
-		}
-		for key, e := range v {
-			if key == "input" && kind == "tool_use" {
-				continue
-			}
-			if found := addressed(e, key == "source"); found != "" {
-				return found
-			}
-		}
-	}
-	return ""
+	return text
 }

@@ -1,0 +1,223 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// RuleExit is the rule by which a request is refused that would make the
+// provider reach out on the box's behalf, or use what it keeps from elsewhere:
+// neither can be judged, counted or recorded here. Each protocol has a function
+// that names what in a request would do so. The lists are closed the other way
+// around where they can be: a tool may only be one that runs at the client.
+const RuleExit = "no-provider-exit"
+
+// searching finds models that search the web by themselves, whatever tools they
+// are given.
+func searching(id string) string {
+	for _, part := range []string{"search-preview", "search-api", "deep-research"} {
+		if strings.Contains(id, part) {
+			return "a model that searches the web by itself"
+		}
+	}
+	if strings.HasSuffix(id, ":online") { // OpenRouter's word for a search before the answer
+		return "a model id that ends in :online"
+	}
+	return ""
+}
+
+// walk passes every object's values to look, until it finds something. What
+// skip names is not entered: free text of a tool, whose words mean nothing.
+func walk(n *node, skip func(o *node, name string) bool, look func(o *node, name string, v *node) string) string {
+	if n == nil {
+		return ""
+	}
+	if n.loose {
+		return twoSpellings
+	}
+	for i, v := range n.list {
+		if n.kind == '{' {
+			name := n.folds[i]
+			if found := look(n, name, v); found != "" {
+				return found
+			}
+			if skip(n, name) {
+				continue
+			}
+		}
+		if found := walk(v, skip, look); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// twoSpellings is found where two readers could take different values.
+const twoSpellings = "one key in two spellings"
+
+func typeOf(o *node) string {
+	kind, _ := o.get("type").text()
+	return kind
+}
+
+// anthropicExits: remote tool servers, tools that run at the provider, content
+// and files fetched by address or by name.
+func anthropicExits(o *node) string {
+	for _, key := range []string{"mcpservers", "container"} {
+		if o.get(key).says() {
+			return map[string]string{"mcpservers": "mcp_servers", "container": "container"}[key]
+		}
+	}
+	for _, t := range o.get("tools").elements() {
+		if t.loose {
+			return twoSpellings
+		}
+		kind := t.get("type")
+		if kind == nil || kind.kind == 'n' {
+			continue
+		}
+		name, ok := kind.text()
+		// The provider's own tool types that run at the client; each stands for
+		// all its dated versions.
+		client := name == "custom" || slices.ContainsFunc([]string{"bash_", "text_editor_", "computer_", "memory_"},
+			func(p string) bool { return strings.HasPrefix(name, p) })
+		if !ok || !client {
+			return fmt.Sprintf("tool of type %.60q", strings.Trim(string(kind.raw), `"`))
+		}
+	}
+	skip := func(o *node, name string) bool { return name == "input" && typeOf(o) == "tool_use" }
+	look := func(o *node, name string, v *node) string {
+		if kind := typeOf(v); name == "source" && v.kind == '{' && kind != "base64" && kind != "text" && kind != "content" {
+			return fmt.Sprintf("content by %.60q", kind)
+		}
+		if name == "fileid" && v.says() {
+			return "content by file_id"
+		}
+		return ""
+	}
+	for _, key := range []string{"messages", "system"} {
+		if found := walk(o.get(key), skip, look); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// openaiOutside are keys of a Responses or Chat Completions request that make
+// the provider, or a proxy that speaks its protocol, reach out, work on after
+// the answer, or use what it keeps. Those after the first row are of proxies:
+// they would send the call somewhere else, or ask for another model.
+var openaiOutside = []string{
+	"background", "conversation", "prompt", "previous_response_id", "web_search_options", "mcp_servers", "vector_store_ids",
+	"search_parameters", "plugins", "data_sources", "api_base", "base_url", "api_key", "extra_headers", "user_config", "kv_transfer_params",
+	"models", "fallbacks",
+}
+
+// openaiExits serves both protocols of OpenAI: their tools and parts of content
+// differ in no way that matters here.
+func openaiExits(o *node) string {
+	for _, key := range openaiOutside {
+		if o.get(fold(key)).says() {
+			return key
+		}
+	}
+	if found := openaiTools(o.get("tools")); found != "" {
+		return found
+	}
+	skip := func(_ *node, name string) bool { return name == "action" || name == "arguments" || name == "tools" }
+	for _, key := range []string{"input", "messages", "instructions"} {
+		if found := walk(o.get(key), skip, openaiContent); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// openaiContent finds parts of content that are somewhere else. Of an address,
+// only data: is none.
+func openaiContent(o *node, name string, v *node) string {
+	switch name {
+	case "imageurl", "videourl", "audiourl", "fileurl":
+		if v.kind == '{' {
+			v = v.get("url")
+		}
+		if text, ok := v.text(); v.says() && !(ok && strings.HasPrefix(strings.ToLower(text), "data:")) {
+			return "content by " + name[:len(name)-3] + "_url"
+		}
+	case "fileid":
+		if v.says() {
+			return "content by file_id"
+		}
+	case "type":
+		if kind, _ := v.text(); kind == "item_reference" {
+			return "content by item_reference"
+		}
+	case "tools": // of an item that adds tools in the middle of a conversation
+		return openaiTools(v)
+	}
+	return ""
+}
+
+// openaiTools finds a tool that does not run at the client. A namespace holds
+// more of them.
+func openaiTools(tools *node) string {
+	for _, t := range tools.elements() {
+		if t.loose {
+			return twoSpellings
+		}
+		kind := t.get("type")
+		if kind == nil || kind.kind == 'n' {
+			continue
+		}
+		name, _ := kind.text()
+		client := slices.Contains([]string{"function", "custom", "local_shell", "apply_patch", "computer", "computer_use_preview"}, name)
+		switch name {
+		case "namespace":
+			if found := openaiTools(t.get("tools")); found != "" {
+				return found
+			}
+			client = true
+		case "shell":
+			client = typeOf(t.get("environment")) == "local"
+		case "tool_search":
+			where, _ := t.get("execution").text()
+			client = where == "client"
+		}
+		if !client {
+			return fmt.Sprintf("tool of type %.60q", strings.Trim(string(kind.raw), `"`))
+		}
+	}
+	return ""
+}
+
+// geminiExits: all tools but functions and the client's computer, files by
+// address, and content that was left at the provider before.
+func geminiExits(o *node) string {
+	if o.get("cachedcontent").says() {
+		return "cachedContent"
+	}
+	for _, t := range o.get("tools").elements() {
+		for i, f := range t.folds {
+			if f != "functiondeclarations" && f != "computeruse" && t.list[i].kind != 'n' {
+				return fmt.Sprintf("tool %.60q", t.names[i])
+			}
+		}
+	}
+	skip := func(_ *node, name string) bool { return name == "args" || name == "response" }
+	look := func(_ *node, name string, v *node) string {
+		if name == "filedata" && v.kind != 'n' {
+			return "content by fileData"
+		}
+		return ""
+	}
+	for _, key := range []string{"contents", "systeminstruction"} {
+		if found := walk(o.get(key), skip, look); found != "" {
+			return found
+		}
+	}
+	if inner := o.get("generatecontentrequest"); inner != nil {
+		return geminiExits(inner)
+	}
+	return ""
+}

@@ -1,0 +1,53 @@
+package model
+
+import (
+	"context"
+	"sync"
+
+	"cofferdam"
+)
+
+// maxCalls bounds the calls of one session that are served at once; more wait.
+// It bounds the memory that one box can take with large requests, and agents
+// with many helpers stay below it.
+const maxCalls = 32
+
+// seats hands them out. The zero seats is ready.
+type seats struct {
+	mu       sync.Mutex
+	sessions map[cofferdam.SessionID]*seating // guarded by mu; one per session that has a call
+}
+
+type seating struct {
+	taken chan struct{}
+	users int // guarded by seats.mu; who sits or waits
+}
+
+// sit waits for one of the session's seats and returns how to leave it.
+func (s *seats) sit(ctx context.Context, id cofferdam.SessionID) (leave func(), err error) {
+	s.mu.Lock()
+	own := s.sessions[id]
+	if own == nil {
+		if s.sessions == nil {
+			s.sessions = map[cofferdam.SessionID]*seating{}
+		}
+		own = &seating{taken: make(chan struct{}, maxCalls)}
+		s.sessions[id] = own
+	}
+	own.users++
+	s.mu.Unlock()
+	gone := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(s.sessions, id)
+		}
+	}
+	select {
+	case own.taken <- struct{}{}:
+		return func() { <-own.taken; gone() }, nil
+	case <-ctx.Done():
+		gone()
+		return nil, ctx.Err()
+	}
+}
