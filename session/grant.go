@@ -37,6 +37,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 	}
 	wide := policy.Grant{
 		Allow: allow, Repo: a.plan.Repo.ID, Branch: a.plan.Branch, Model: a.plan.Model.Name, Operator: a.o.Policy,
+		Provider: gateway.ProviderHost(a.plan.Model.Provider),
 	}
 	narrow, err := wide.Narrow(project)
 	if err != nil {

@@ -1,21 +1,26 @@
 // Package egress is the gateway for everything that is not one of our own
-// names: HTTP, judged request by request, and TLS, let through unseen once the
-// name in its first message is the name the box asked for.
+// names. What leaves is HTTP/1.1, judged request by request, because an allowed
+// host is a capability: method and path decide what it is good for. TLS is
+// terminated under the authority of this installation, which boxes trust, and
+// what is inside is served like plain HTTP; towards the host it is TLS again,
+// with a verified certificate. Where a rule asks for it (see policy), TLS is
+// spliced instead: it passes unseen, and the record says so.
 //
 // It never dials before it has judged, and it never forwards a byte whose
 // meaning it has not settled: the first byte of a connection decides between
-// the two, and anything else is refused. The invariant: the name that was
-// asked of DNS is the Host of every request, the name in the TLS handshake and
-// the name that is resolved and dialled.
+// HTTP and TLS, and anything else is refused. Trailers of an answer pass;
+// those of a request are dropped, because they come after the judgement. The
+// invariant: the name that was asked of DNS is the Host of every request, the
+// name in the TLS handshake and the name that is resolved, dialled and verified.
 package egress
 
 import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
-	"sync"
 	"time"
 
 	"cofferdam"
@@ -24,12 +29,14 @@ import (
 
 // Rules by which this room refuses, whatever a policy says.
 const (
-	RuleHost     = "host-mismatch"  // Host or SNI is not the name that was asked for
-	RuleNoName   = "no-server-name" // TLS without SNI
-	RuleHidden   = "hidden-name"    // TLS with an encrypted client hello
-	RuleProxy    = "not-a-proxy"    // CONNECT, or an absolute request target
-	RuleProtocol = "protocol"       // neither HTTP nor TLS
-	RuleAddress  = "refusal-address"
+	RuleHost        = gateway.RuleHost
+	RuleProxy       = gateway.RuleProxy
+	RuleNoName      = "no-server-name"        // TLS without SNI
+	RuleHidden      = "hidden-name"           // TLS with an encrypted client hello
+	RuleProtocol    = "protocol"              // neither HTTP nor TLS, or TLS without HTTP/1.1 in it
+	RuleAddress     = "refusal-address"       // an allowed name at the address of refused ones
+	RuleUntrusted   = "authority-not-trusted" // the client rejects our certificate
+	RuleCertificate = "upstream-certificate"  // the host's own certificate does not hold
 )
 
 // firstByteTimeout bounds how long a connection may say nothing. Clients open
@@ -41,23 +48,40 @@ const source = "egress"
 // Options is what a Gateway needs; all of it.
 type Options struct {
 	Dialer *gateway.Dialer
-	// CA signs the certificates under which TLS clients are told why they are
-	// refused. Boxes trust it.
+	// CA signs the certificates under which TLS is terminated. Boxes trust it.
 	CA *CA
+	// Roots are the authorities that may vouch for a host outside; nil: those of
+	// this machine.
+	Roots *x509.CertPool
 }
 
 // Gateway serves connections of boxes to names outside.
 type Gateway struct {
 	dialer *gateway.Dialer
 	ca     *CA
+	roots  *x509.CertPool
+	server *tls.Config // towards boxes
 }
 
 // New returns a gateway. It serves any number of callers.
-func New(o Options) *Gateway { return &Gateway{dialer: o.Dialer, ca: o.CA} }
+func New(o Options) *Gateway {
+	g := &Gateway{dialer: o.Dialer, ca: o.CA, roots: o.Roots}
+	g.server = &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{alpnHTTP},
+		// A session that is resumed proves nothing and needs to prove nothing:
+		// who calls is known by the wire, and the name of each hello is checked.
+		GetCertificate: func(i *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return g.ca.leaf(cofferdam.ParseHost(i.ServerName))
+		},
+		DynamicRecordSizingDisabled: true, // no packet is lost between here and a box
+	}
+	return g
+}
 
 // Serve implements gateway.Handler.
 func (g *Gateway) Serve(c *gateway.Caller, conn net.Conn, to gateway.Target) {
-	g.serve(c, conn, to, g.serveHTTP, g.splice)
+	g.serve(c, conn, to, g.serveHTTP, g.serveTLS)
 }
 
 // serve looks at the first byte and hands the connection to one of two.
@@ -67,17 +91,15 @@ func (g *Gateway) serve(c *gateway.Caller, conn net.Conn, to gateway.Target,
 	stop := context.AfterFunc(c.Live, func() { conn.Close() })
 	defer stop()
 	defer conn.Close()
-	p := newPeekConn(conn)
-	conn.SetReadDeadline(time.Now().Add(firstByteTimeout))
-	first, err := p.r.Peek(1)
+	p := newPeekConn(conn, maxHello)
+	first, err := p.first()
 	if err != nil {
 		return // nothing was asked
 	}
-	conn.SetReadDeadline(time.Time{})
 	switch {
-	case first[0] == recordHandshake:
+	case first == recordHandshake:
 		encrypted(c, p, to)
-	case 'A' <= first[0] && first[0] <= 'Z':
+	case speaksHTTP(first):
 		plain(c, p, to)
 	default:
 		// The box is reset; what it tried is on record.
@@ -102,9 +124,24 @@ type peekConn struct {
 	r *bufio.Reader
 }
 
-func newPeekConn(c net.Conn) *peekConn {
-	return &peekConn{Conn: c, r: bufio.NewReaderSize(c, maxHello)}
+func newPeekConn(c net.Conn, size int) *peekConn {
+	return &peekConn{Conn: c, r: bufio.NewReaderSize(c, size)}
 }
+
+// first looks at the first byte.
+func (p *peekConn) first() (byte, error) {
+	p.SetReadDeadline(time.Now().Add(firstByteTimeout))
+	defer p.SetReadDeadline(time.Time{})
+	b, err := p.r.Peek(1)
+	if err != nil {
+		return 0, err
+	}
+	return b[0], nil
+}
+
+// speaksHTTP says whether a request of HTTP/1 can begin with b: methods are
+// written in capitals.
+func speaksHTTP(b byte) bool { return 'A' <= b && b <= 'Z' }
 
 // Read returns what was looked at first, then the rest.
 func (p *peekConn) Read(b []byte) (int, error) { return p.r.Read(b) }
@@ -117,35 +154,4 @@ func closeWrite(c net.Conn) error {
 		return w.CloseWrite()
 	}
 	return errors.ErrUnsupported
-}
-
-// oneShot answers one HTTP request on a TLS connection under a certificate of
-// our CA for name: the client sees the reason where it expected the host.
-func (g *Gateway) oneShot(c *gateway.Caller, p *peekConn, name cofferdam.Host, cause error) {
-	leaf, err := g.ca.leaf(name)
-	if err != nil {
-		alert(p, alertInternal)
-		return
-	}
-	conn := tls.Server(p, &tls.Config{Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"http/1.1"}})
-	ctx, cancel := context.WithTimeout(c.Live, helloTimeout)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return // the client does not trust us, and is refused all the same
-	}
-	gateway.ServeHTTP(c, conn, refuseAll(cause))
-}
-
-// onceClosed closes both ends of a splice once.
-type onceClosed struct {
-	sync.Once
-	ends [2]net.Conn
-}
-
-func (o *onceClosed) close() {
-	o.Do(func() {
-		for _, e := range o.ends {
-			e.Close()
-		}
-	})
 }

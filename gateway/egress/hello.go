@@ -16,6 +16,7 @@ import (
 
 // Numbers of TLS. Source: RFC 8446.
 const (
+	recordAlert          = 21
 	recordHandshake      = 22
 	recordHeader         = 5
 	maxRecord            = 1 << 14 // of a plaintext record
@@ -24,6 +25,7 @@ const (
 	alertDecode          = 50
 	alertAccessDenied    = 49
 	alertUnrecognized    = 112 // unrecognized_name
+	alertNoProtocol      = 120 // no_application_protocol
 	messageClientHello   = 1
 	messageHeader        = 4
 	maxHello             = 32 << 10 // with post-quantum keys a hello has 2 KiB
@@ -31,10 +33,14 @@ const (
 	maxRecordsOfOneHello = 256
 )
 
+// alpnHTTP names HTTP/1.1 in a TLS handshake. Source: RFC 7301.
+const alpnHTTP = "http/1.1"
+
 // hello is what a TLS client says first.
 type hello struct {
 	name cofferdam.Host // SNI; "" if there is none
 	ech  bool           // it carries an encrypted hello, which may name another host
+	http bool           // HTTP/1.1 may be spoken inside: it is offered, or nothing is said
 }
 
 var (
@@ -56,6 +62,7 @@ func peekHello(r *bufio.Reader) (hello, error) {
 		GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			h.name = cofferdam.ParseHost(i.ServerName)
 			h.ech = slices.Contains(i.Extensions, extensionECH)
+			h.http = len(i.SupportedProtos) == 0 || slices.Contains(i.SupportedProtos, alpnHTTP)
 			return nil, errSeen
 		},
 	})
@@ -116,7 +123,7 @@ func reframe(message []byte) []byte {
 
 // alert sends a fatal TLS alert, which clients print by its name.
 func alert(w io.Writer, description byte) {
-	w.Write([]byte{21, 3, 3, 0, 2, 2, description}) // the client may be gone
+	w.Write([]byte{recordAlert, 3, 3, 0, 2, 2, description}) // the client may be gone
 }
 
 // readOnly is a connection for a parser that only reads.

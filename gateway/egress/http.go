@@ -28,15 +28,22 @@ const (
 	maxResponseHeader = 1 << 20
 )
 
-// serveHTTP serves the requests of one connection, each judged by itself.
+// serveHTTP serves plain HTTP.
 func (g *Gateway) serveHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) {
-	h := &forwarder{gateway: g, caller: c, to: to}
+	g.forward(c, p, to, "http")
+}
+
+// forward serves the requests of one connection, each judged by itself, and
+// sends them on by scheme.
+func (g *Gateway) forward(c *gateway.Caller, conn net.Conn, to gateway.Target, scheme string) {
+	h := &forwarder{gateway: g, caller: c, to: to, scheme: scheme}
 	transport := &http.Transport{
 		// One connection of the box has one of its own outside: nothing that a
 		// server remembers about a connection reaches another box or name.
 		MaxIdleConnsPerHost:    1,
 		MaxConnsPerHost:        1,
 		DialContext:            h.dial,
+		DialTLSContext:         h.dialTLS,
 		DisableCompression:     true,
 		ResponseHeaderTimeout:  answerTimeout,
 		ExpectContinueTimeout:  continueTimeout,
@@ -55,7 +62,7 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) {
 			return nil
 		},
 	}
-	gateway.ServeHTTP(c, p, h)
+	gateway.ServeHTTP(c, conn, h)
 }
 
 // forwarder judges and forwards the requests of one connection.
@@ -63,6 +70,7 @@ type forwarder struct {
 	gateway *Gateway
 	caller  *gateway.Caller
 	to      gateway.Target
+	scheme  string // towards the target
 	proxy   *httputil.ReverseProxy
 
 	mu   sync.Mutex
@@ -72,7 +80,8 @@ type forwarder struct {
 // exchange is what one request comes to.
 type exchange struct {
 	code     atomic.Int64
-	err      error // written by failed, which runs inside ServeHTTP
+	err      error // these two are written by failed, which runs inside ServeHTTP
+	gone     bool  // the client had given up before it failed
 	sent     *counter
 	received *countingWriter
 }
@@ -85,13 +94,12 @@ func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{})
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := gateway.Request{
 		Source: source, Kind: cofferdam.EventRequest,
-		Resource: r.Method + " " + resource(f.to) + shownPath(r),
+		Resource: r.Method + " " + f.to.String() + shownPath(r),
 		Query: policy.Query{
 			Action: policy.HTTP, Host: f.to.Host, Port: f.to.Port, Method: r.Method, Path: r.URL.EscapedPath(),
 		},
 	}
-	if m := checkRequest(r, f.to); m != nil {
-		err := gateway.Reject(r.Context(), f.caller, req, m.rule, m.reason, m.hint)
+	if err := gateway.CheckAuthority(r.Context(), f.caller, r, f.to, req); err != nil {
 		w.Header().Set("Connection", "close") // what follows on it has lost its meaning
 		gateway.AnswerRefusal(w, r, err)
 		return
@@ -101,7 +109,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		req.Fields["upgrade"], req.Fields["content"] = upgrade, "unseen"
 	}
 	if r.URL.RawQuery != "" {
-		req.Fields["query"] = cut(r.URL.RawQuery)
+		req.Fields["query"] = gateway.Clip(r.URL.RawQuery)
 	}
 	answered := false
 	err := gateway.Handle(r.Context(), f.caller, req, func(ctx context.Context) (gateway.Outcome, error) {
@@ -134,6 +142,11 @@ func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.
 		}
 	}()
 	f.proxy.ServeHTTP(x.received, r)
+	if x.err != nil && !x.gone {
+		// By now the client has its answer and may have closed the connection:
+		// that is no reason to say that it was cut.
+		return gateway.Outcome{Status: gateway.Failed}, x.err
+	}
 	return gateway.Outcome{}, x.err
 }
 
@@ -155,8 +168,8 @@ func (x *exchange) fields(f *forwarder) map[string]string {
 // rewrite aims the request at the target, with the same bytes for path and
 // query that were judged.
 func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL.Scheme = "http"
-	p.Out.URL.Host = resource(f.to)
+	p.Out.URL.Scheme = f.scheme
+	p.Out.URL.Host = f.to.String()
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	p.Out.Host = p.In.Host
 	if _, has := p.In.Header["User-Agent"]; !has {
@@ -167,6 +180,9 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 // dial ignores the address: the only place this connection leads to is the
 // target that was judged.
 func (f *forwarder) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.caller.Live, cancel)() // net/http lets a dial outlive its request
 	conn, addr, err := f.gateway.dial(ctx, f.caller, f.to)
 	if err != nil {
 		return nil, err
@@ -177,43 +193,30 @@ func (f *forwarder) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return conn, nil
 }
 
+// dialTLS is dial, and TLS with the target's verified certificate over it.
+func (f *forwarder) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := f.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.caller.Live, cancel)()
+	return f.gateway.secure(ctx, f.caller, conn, f.to)
+}
+
 // failed tells the box that the far side did not answer.
 func (f *forwarder) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var known *cofferdam.Error
 	if !errors.As(err, &known) {
 		err = &cofferdam.Error{
-			Op: "egress.Forward", Kind: cofferdam.Unavailable, Subject: resource(f.to),
+			Op: "egress.Forward", Kind: cofferdam.Unavailable, Subject: f.to.String(),
 			Reason: fmt.Sprintf("%s broke the connection off", f.to.Host), Hint: "try again", Err: err,
 		}
 	}
-	exchangeOf(r.Context()).err = err
+	x := exchangeOf(r.Context())
+	x.err, x.gone = err, r.Context().Err() != nil
 	gateway.AnswerRefusal(w, r, err)
-}
-
-// mismatch says why a request's bytes contradict its connection.
-type mismatch struct{ rule, reason, hint string }
-
-// checkRequest compares the authority of a request with the name asked for.
-func checkRequest(r *http.Request, to gateway.Target) *mismatch {
-	if r.Method == http.MethodConnect || r.URL.IsAbs() || !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" {
-		return &mismatch{
-			RuleProxy, "this is no proxy; the request names its target in the request line",
-			"connect to the host itself, without a proxy setting",
-		}
-	}
-	host, port := splitAuthority(r.Host)
-	if host != to.Host || port != "" && port != strconv.Itoa(int(to.Port)) {
-		return &mismatch{
-			RuleHost, fmt.Sprintf("the request's Host is %q, but %s was asked for", cut(r.Host), resource(to)),
-			"send the request to the host by its own name",
-		}
-	}
-	return nil
-}
-
-func splitAuthority(authority string) (cofferdam.Host, string) {
-	host, port, _ := strings.Cut(authority, ":")
-	return cofferdam.ParseHost(host), port
 }
 
 // keepUpgrade leaves an upgrade to WebSocket in place and takes away every
@@ -228,17 +231,7 @@ func keepUpgrade(r *http.Request) string {
 }
 
 // shownPath is the path for the record, cut to a length that a line can have.
-func shownPath(r *http.Request) string { return cut(r.URL.EscapedPath()) }
-
-// maxShown bounds text from a box in the record and in reasons.
-const maxShown = 512
-
-func cut(s string) string {
-	if len(s) > maxShown {
-		return s[:maxShown] + "…"
-	}
-	return s
-}
+func shownPath(r *http.Request) string { return gateway.Clip(r.URL.EscapedPath()) }
 
 // counter counts what is read through it.
 type counter struct {

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,21 +47,37 @@ type lab struct {
 	wire   *wire.Wire
 	bundle string // file with our CA and the lab's
 	root   *x509.Certificate
+	ours   *x509.CertPool // our CA alone
+	models models         // stands for the model gateway
+	piece  chan string    // what /pieces writes next
+	gone   chan struct{}  // closed when the client of /pieces is gone
+
+	written atomic.Int64 // bytes of /bytes
 
 	mu      sync.Mutex
 	hosts   map[string][]netip.Addr // guarded by mu
 	lookups []string                // names asked of the outside resolver; guarded by mu
 	seen    []string                // requests that reached the outside; guarded by mu
+	hellos  []string                // "SNI [ALPN]" of TLS that reached the outside; guarded by mu
 }
 
 // newLab starts a lab in which good.test, below.good.test and other.test
 // exist outside, and the box may reach what allow lists.
 func newLab(t testing.TB, allow ...string) *lab {
 	t.Helper()
-	l := &lab{t: t, box: gatewaytest.NewBox(t), hosts: map[string][]netip.Addr{}}
-	l.caller, l.record, l.end = gatewaytest.NewCaller(t, policy.Grant{Allow: gatewaytest.Allow(t, allow...)})
+	return newLabFor(t, policy.Grant{Allow: gatewaytest.Allow(t, allow...)})
+}
+
+// newLabFor starts a lab whose box has what grant says.
+func newLabFor(t testing.TB, grant policy.Grant) *lab {
+	t.Helper()
+	l := &lab{t: t, box: gatewaytest.NewBox(t), hosts: map[string][]netip.Addr{}, piece: make(chan string), gone: make(chan struct{})}
+	l.caller, l.record, l.end = gatewaytest.NewCaller(t, grant)
+	if grant.Model != "" {
+		l.caller.Model = cofferdam.Model{Name: grant.Model, Provider: "anthropic"}
+	}
 	l.addr = netip.AddrFrom4([4]byte{127, byte(64 + mathrand.IntN(128)), byte(mathrand.IntN(256)), byte(1 + mathrand.IntN(250))})
-	for _, h := range []string{"good.test", "below.good.test", "other.test", "evil.test"} {
+	for _, h := range []string{"good.test", "below.good.test", "other.test", "evil.test", "wrong.test", "expired.test", "unknown.test", "api.anthropic.com"} {
 		l.hosts[h] = []netip.Addr{l.addr}
 	}
 	l.dialer = &gateway.Dialer{Allow: []netip.Prefix{netip.PrefixFrom(l.addr, 32)}, Resolver: l}
@@ -69,8 +86,12 @@ func newLab(t testing.TB, allow ...string) *lab {
 		t.Fatal(err)
 	}
 	l.serve(ca.PEM())
-	g := egress.New(egress.Options{Dialer: l.dialer, CA: ca})
-	l.wire, err = wire.Attach(l.box.Queue(), l.caller, wire.Routes{Others: g, Refused: g.Refusal()}, nil)
+	roots := x509.NewCertPool()
+	roots.AddCert(l.root)
+	g := egress.New(egress.Options{Dialer: l.dialer, CA: ca, Roots: roots})
+	l.ours = x509.NewCertPool()
+	l.ours.AppendCertsFromPEM(ca.PEM())
+	l.wire, err = wire.Attach(l.box.Queue(), l.caller, wire.Routes{Others: g, Refused: g.Refusal(), Provider: g.Provider(&l.models)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,14 +158,43 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "only this")
 		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
+	case r.URL.Path == "/break-chunked":
+		io.WriteString(w, "only this")
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	case r.URL.Path == "/pieces":
+		l.pieces(w, r)
+	case r.URL.Path == "/trailer":
+		w.Header().Set("Trailer", "X-Sum")
+		io.WriteString(w, "body")
+		w.Header().Set("X-Sum", "of the answer")
+		w.Header().Set("X-Request-Trailers", fmt.Sprint(r.Trailer))
 	case r.URL.Path == "/upgrade":
 		upgrade(w, r)
 	case strings.HasPrefix(r.URL.Path, "/bytes/"):
 		n := 0
 		fmt.Sscanf(r.URL.Path, "/bytes/%d", &n)
-		io.Copy(w, io.LimitReader(zeros{}, int64(n)))
+		io.Copy(w, io.LimitReader(&counted{n: &l.written}, int64(n)))
 	default:
 		fmt.Fprintf(w, "hello from %s\n", r.Host)
+	}
+}
+
+// pieces writes one piece whenever the test says so, and tells the test when
+// its client is gone.
+func (l *lab) pieces(w http.ResponseWriter, r *http.Request) {
+	for {
+		select {
+		case p, ok := <-l.piece:
+			if !ok {
+				return
+			}
+			io.WriteString(w, p)
+			http.NewResponseController(w).Flush()
+		case <-r.Context().Done():
+			close(l.gone)
+			return
+		}
 	}
 }
 
@@ -164,13 +214,23 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 	io.Copy(conn, rw)
 }
 
-type zeros struct{}
+// counted is endless zeros that says how much of it was taken.
+type counted struct{ n *atomic.Int64 }
 
-func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+// Read reads zeros.
+func (c *counted) Read(b []byte) (int, error) {
+	clear(b)
+	c.n.Add(int64(len(b)))
+	return len(b), nil
+}
 
 // serve starts the servers on ports 80, 443 and 8080.
 func (l *lab) serve(ours []byte) {
-	cert := l.certificate()
+	now := time.Now()
+	cert := l.certificate(now.Add(time.Hour), "good.test", "below.good.test", "other.test", "api.anthropic.com")
+	unknown, expired := l.certificate(now.Add(time.Hour), "unknown.test"), l.certificate(now.Add(-time.Minute), "expired.test")
+	wrong := l.certificate(now.Add(time.Hour), "fine.test", "also\nfine.test")
+	l.root = cert.Leaf
 	l.bundle = filepath.Join(l.t.TempDir(), "ca.pem")
 	roots := append(bytes.Clone(ours), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.root.Raw})...)
 	if err := os.WriteFile(l.bundle, roots, 0o644); err != nil {
@@ -182,7 +242,20 @@ func (l *lab) serve(ours []byte) {
 			l.t.Fatal(err)
 		}
 		if port == 443 {
-			ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}})
+			ln = tls.NewListener(ln, &tls.Config{GetCertificate: func(i *tls.ClientHelloInfo) (*tls.Certificate, error) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.hellos = append(l.hellos, fmt.Sprintf("%s %v", i.ServerName, i.SupportedProtos))
+				switch i.ServerName {
+				case "unknown.test":
+					return &unknown, nil
+				case "expired.test":
+					return &expired, nil
+				case "wrong.test":
+					return &wrong, nil
+				}
+				return &cert, nil
+			}})
 		}
 		srv := &http.Server{Handler: l, ErrorLog: log.New(io.Discard, "", 0)}
 		go srv.Serve(ln)
@@ -190,7 +263,8 @@ func (l *lab) serve(ours []byte) {
 	}
 }
 
-func (l *lab) certificate() tls.Certificate {
+// certificate returns one that signs itself.
+func (l *lab) certificate(until time.Time, names ...string) tls.Certificate {
 	l.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -198,17 +272,34 @@ func (l *lab) certificate() tls.Certificate {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		DNSNames: []string{"good.test", "below.good.test", "other.test"},
+		NotAfter: until, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		DNSNames: names,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if l.root, err = x509.ParseCertificate(der); err != nil {
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
 		l.t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// models stands for the model gateway: it tells what it is asked.
+type models struct {
+	mu   sync.Mutex
+	seen []string // requests; guarded by mu
+}
+
+// Serve implements gateway.Handler.
+func (m *models) Serve(c *gateway.Caller, conn net.Conn, to gateway.Target) {
+	gateway.ServeHTTP(c, conn, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		m.seen = append(m.seen, r.Method+" "+r.Host+r.URL.Path+" for "+to.String())
+		m.mu.Unlock()
+		fmt.Fprintf(w, "the model gateway for %s\n", to)
+	}))
 }
 
 // refusals returns "rule resource" of every refusal on record.

@@ -24,11 +24,11 @@ func (f *refusals) Serve(c *gateway.Caller, conn net.Conn, to gateway.Target) {
 // refuseHTTP answers every request with the reason why its host is refused.
 func (g *Gateway) refuseHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) {
 	gateway.ServeHTTP(c, p, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _ := splitAuthority(r.Host)
+		host, _ := gateway.SplitAuthority(r.Host)
 		t := gateway.Target{Host: host, Port: to.Port}
 		err := refuse(r.Context(), c, gateway.Request{
 			Source: source, Kind: cofferdam.EventRequest,
-			Resource: r.Method + " " + cut(resource(t)) + shownPath(r),
+			Resource: r.Method + " " + gateway.Clip(t.String()) + shownPath(r),
 			Query: policy.Query{
 				Action: policy.HTTP, Host: host, Port: to.Port, Method: r.Method, Path: r.URL.EscapedPath(),
 			},
@@ -52,7 +52,7 @@ func (g *Gateway) refuseTLS(c *gateway.Caller, p *peekConn, to gateway.Target) {
 		alert(p, alertUnrecognized)
 		return
 	}
-	g.oneShot(c, p, h.name, refuse(c.Live, c, connectRequest(gateway.Target{Host: h.name, Port: to.Port})))
+	g.oneShot(c, p, refuse(c.Live, c, connectRequest(gateway.Target{Host: h.name, Port: to.Port})))
 }
 
 // refuse records the refusal of r and returns it. Where policy would allow the

@@ -12,6 +12,10 @@ type Routes struct {
 	Own     map[cofferdam.Host]gateway.Handler // served on port 80 alone
 	Others  gateway.Handler
 	Refused gateway.Handler
+
+	// Provider serves the own name of a session's model provider, on port 443
+	// alone. Without a model that name is one of Others.
+	Provider gateway.Handler
 }
 
 // Handler implements Router. For names outside it asks policy about ports
@@ -23,6 +27,12 @@ func (r Routes) Handler(c *gateway.Caller, to gateway.Target) gateway.Handler {
 			return nil
 		}
 		return h
+	}
+	if c.Model.Name != "" && to.Host == gateway.ProviderHost(c.Model.Provider) {
+		if to.Port != 443 {
+			return nil
+		}
+		return r.Provider
 	}
 	if to.Port != 80 && to.Port != 443 {
 		q := policy.Query{Action: policy.Connect, Host: to.Host, Port: to.Port}

@@ -112,13 +112,11 @@ func (s *server) connect(context.Context) error {
 		return err
 	}
 	s.git = git.New(git.Options{Repos: s.mirror, Dialer: s.dialer, Credential: s.credential})
-	out := egress.New(egress.Options{Dialer: s.dialer, CA: s.ca})
+	out := egress.New(egress.Options{Dialer: s.dialer, CA: s.ca}) // its roots are this machine's, or those of SSL_CERT_FILE
+	models := model.New(model.Options{Dialer: s.dialer, Attach: s.attachKey})
 	s.routes = wire.Routes{
-		Own: map[cofferdam.Host]gateway.Handler{
-			gateway.GitHost:   s.git,
-			gateway.ModelHost: model.New(model.Options{Dialer: s.dialer, Attach: s.attachKey}),
-		},
-		Others: out, Refused: out.Refusal(),
+		Own:    map[cofferdam.Host]gateway.Handler{gateway.GitHost: s.git, gateway.ModelHost: models},
+		Others: out, Refused: out.Refusal(), Provider: out.Provider(models),
 	}
 	return nil
 }
