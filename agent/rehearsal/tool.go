@@ -32,7 +32,7 @@ type schema struct {
 	Properties map[string]schema `json:"properties"`
 	Required   []string          `json:"required"`
 	Enum       []any             `json:"enum"`
-	Items      *schema           `json:"items"`
+	Minimum    float64           `json:"minimum"`
 	AnyOf      []schema          `json:"anyOf"`
 }
 
@@ -56,7 +56,7 @@ func (s schema) smallest(depth int) any {
 	case s.is("string"):
 		return "rehearsal"
 	case s.is("number"), s.is("integer"):
-		return 0
+		return max(1, s.Minimum)
 	case s.is("boolean"):
 		return false
 	case s.is("array"):
@@ -117,6 +117,14 @@ func (q *question) parts(steps []step) []part {
 // call is the call of a tool by its name.
 func (q *question) call(s step) part {
 	p := part{step: s, input: s.input}
+	if t, ok := q.find([]string{s.name}); ok && t.kind == localShell {
+		var action struct {
+			Command []string `json:"command"`
+		}
+		_ = json.Unmarshal(s.input, &action) // another input is another test's bad input
+		p.kind, p.argv = localShell, action.Command
+		return p
+	}
 	if json.Unmarshal(s.input, &p.free) == nil {
 		p.kind = freeform
 	}
