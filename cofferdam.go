@@ -1,6 +1,7 @@
 package cofferdam
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -161,6 +162,20 @@ type Budget struct {
 	Calls  int64 `json:"model_calls,omitempty"`
 }
 
+// Ranges of a Budget's fields; zero is always taken.
+const (
+	MinTokens = 1000
+	MaxTokens = 1_000_000_000
+	MinCost   = 10_000      // microdollars: a cent
+	MaxCost   = 100_000_000 // microdollars: 100 dollars
+	MaxCalls  = 500
+)
+
+// Or returns b with the fields that say nothing taken from other.
+func (b Budget) Or(other Budget) Budget {
+	return Budget{cmp.Or(b.Tokens, other.Tokens), cmp.Or(b.Cost, other.Cost), cmp.Or(b.Calls, other.Calls)}
+}
+
 // TaskMessage is what a person says to a task that runs, in order.
 type TaskMessage struct {
 	Schema string    `json:"schema"` // cofferdam/task-message/v1
@@ -246,6 +261,7 @@ type Model struct {
 	Alias     map[string]string `json:"alias,omitempty"`    // what is asked for, and what the provider is asked for instead
 	Fallback  []string          `json:"fallback,omitempty"` // names of models of the same protocol that are tried next, in order
 	KeepText  bool              `json:"keep_text"`          // prompts and answers go on record in full, not only by hash
+	NoKey     bool              `json:"no_key"`             // the server asks for none
 	Created   time.Time         `json:"created"`
 }
 
@@ -358,7 +374,8 @@ type ModelRequest struct {
 	Alias     map[string]string `json:"alias,omitempty"`
 	Fallback  []string          `json:"fallback,omitempty"`
 	KeepText  bool              `json:"keep_text,omitempty"`
-	Key       Sensitive         `json:"key,omitempty"` // sealed, never returned; empty for a server that asks for none
+	NoKey     bool              `json:"no_key,omitempty"` // the server at URL asks for none
+	Key       Sensitive         `json:"key,omitempty"`    // sealed, never returned
 }
 
 // Sensitive is a secret on its way in. Only JSON carries its value; it prints

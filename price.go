@@ -23,8 +23,8 @@ type Price struct {
 type ListedPrice struct {
 	Model      string   `toml:"model"`
 	Above      int64    `toml:"above"`
-	Input      float64  `toml:"input"`
-	Output     float64  `toml:"output"`
+	Input      *float64 `toml:"input"`
+	Output     *float64 `toml:"output"`
 	CacheRead  *float64 `toml:"cache_read"`
 	CacheWrite *float64 `toml:"cache_write"`
 }
@@ -42,7 +42,10 @@ func (l ListedPrice) Price() (Price, error) {
 	if l.Above < 0 {
 		return p, fmt.Errorf("%d is no number of tokens", l.Above)
 	}
-	read, write := l.Input, l.Input
+	if l.Input == nil || l.Output == nil {
+		return p, fmt.Errorf("its prices of input and output are needed; 0 for what costs nothing")
+	}
+	read, write := *l.Input, *l.Input
 	if l.CacheRead != nil {
 		read = *l.CacheRead
 	}
@@ -52,7 +55,7 @@ func (l ListedPrice) Price() (Price, error) {
 	for _, v := range []struct {
 		from float64
 		to   *int64
-	}{{l.Input, &p.Input}, {l.Output, &p.Output}, {read, &p.CacheRead}, {write, &p.CacheWrite}} {
+	}{{*l.Input, &p.Input}, {*l.Output, &p.Output}, {read, &p.CacheRead}, {write, &p.CacheWrite}} {
 		if !(v.from >= 0 && v.from <= MaxPrice) { // also what is not a number
 			return p, fmt.Errorf("%v is no price of a million tokens: from 0 to %d dollars", v.from, MaxPrice)
 		}

@@ -32,17 +32,18 @@ func TestDollars(t *testing.T) {
 }
 
 func TestListedPrice(t *testing.T) {
-	read := 0.0
-	p, err := cofferdam.ListedPrice{Model: "m-*", Input: 0.0750001, Output: 2.5, CacheRead: &read}.Price()
+	f := func(v float64) *float64 { return &v }
+	p, err := cofferdam.ListedPrice{Model: "m-*", Input: f(0.0750001), Output: f(2.5), CacheRead: f(0)}.Price()
 	if want := (cofferdam.Price{Model: "m-*", Input: 75_001, Output: 2_500_000, CacheWrite: 75_001}); err != nil || p != want {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := (cofferdam.ListedPrice{Model: "m", Input: 0.15, Output: 0.6}).Price(); err != nil || p.Input != 150_000 || p.Output != 600_000 {
+	if p, err := (cofferdam.ListedPrice{Model: "m", Input: f(0.15), Output: f(0.6)}).Price(); err != nil || p.Input != 150_000 || p.Output != 600_000 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, l := range []cofferdam.ListedPrice{
-		{}, {Model: "*m"}, {Model: "a b"}, {Model: "m", Input: -1}, {Model: "m", Output: math.NaN()}, {Model: "m", Output: math.Inf(1)},
-		{Model: "m", Input: cofferdam.MaxPrice + 1}, {Model: "m", Above: -1},
+		{}, {Model: "*m", Input: f(1), Output: f(1)}, {Model: "a b", Input: f(1), Output: f(1)}, {Model: "m", Input: f(-1), Output: f(1)},
+		{Model: "m", Input: f(1), Output: f(math.NaN())}, {Model: "m", Input: f(math.Inf(1)), Output: f(1)}, {Model: "m", Input: f(1)}, {Model: "m", Output: f(1)},
+		{Model: "m", Input: f(cofferdam.MaxPrice + 1), Output: f(1)}, {Model: "m", Input: f(1), Output: f(1), Above: -1},
 	} {
 		if p, err := l.Price(); err == nil {
 			t.Errorf("%+v is taken as %+v", l, p)

@@ -31,6 +31,10 @@ type Config struct {
 	Policy   string              // Cedar text of the operator
 	Presets  map[string][]string // of the operator file; they replace those of the machine
 
+	Budget    cofferdam.Budget  // of a task whose request names none; zero fields: no limit
+	MaxBudget cofferdam.Budget  // what a task may ask for; zero fields: whatever task.Check takes
+	Prices    []cofferdam.Price // of models; they stand before the listed ones
+
 	AgentTimeout time.Duration // of a run whose request names none
 	CheckTimeout time.Duration // of each check
 

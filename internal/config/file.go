@@ -27,6 +27,10 @@ import (
 //	hosts = { "db.example.com" = "10.0.0.7" }
 //	[presets]
 //	internal = ["packages.example.com"]
+//	[budget]                            # of a task that names none; see budget.go
+//	cost = 5.00
+//	[[price]]
+//	model = "my-model-*"
 //
 // TOML has no null; a bare word where a value should be is a syntax error.
 type operatorFile struct {
@@ -44,7 +48,9 @@ type fileBody struct {
 		Hosts          map[string]string `toml:"hosts"`
 		Resolver       *string           `toml:"resolver"`
 	} `toml:"egress"`
-	Presets map[string][]string `toml:"presets"`
+	Presets map[string][]string     `toml:"presets"`
+	Budget  fileBudget              `toml:"budget"`
+	Price   []cofferdam.ListedPrice `toml:"price"`
 }
 
 // readFile reads the operator file: the one that was named, which must exist,
@@ -187,6 +193,9 @@ func (f operatorFile) fill(c *Config) error {
 		c.AllowAddresses = append(c.AllowAddresses, addr)
 	}
 	if err := f.fillNames(c, fail); err != nil {
+		return err
+	}
+	if err := f.fillBudget(c, fail); err != nil {
 		return err
 	}
 	for name, hosts := range f.body.Presets {
