@@ -86,10 +86,7 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 		return a.judge(out.ran(*x.result), c.ID), nil
 	}
 	if !started {
-		err := a.ledger.put(ctx, cofferdam.EventExecStart, string(c.ID), map[string]string{
-			fieldExec: string(c.ID), fieldText: clip(commandText(c), maxCommandText), "folder": c.Dir, "timeout": c.Timeout.String(),
-		})
-		if err != nil {
+		if err := a.begin(ctx, c); err != nil {
 			return nil, err
 		}
 	}
@@ -107,6 +104,13 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 	return done, a.ledger.put(ctx, cofferdam.EventExecEnd, string(c.ID), map[string]string{
 		fieldExec: string(c.ID), fieldData: encode(res), fieldText: endText(res),
 		streamName(sandbox.Stdout): string(done.stdout), streamName(sandbox.Stderr): string(done.stderr),
+	})
+}
+
+// begin puts on record that a command is started.
+func (a *attempt) begin(ctx context.Context, c sandbox.Command) error {
+	return a.ledger.put(ctx, cofferdam.EventExecStart, string(c.ID), map[string]string{
+		fieldExec: string(c.ID), fieldText: clip(commandText(c), maxCommandText), "folder": c.Dir, "timeout": c.Timeout.String(),
 	})
 }
 

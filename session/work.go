@@ -121,6 +121,9 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.plan.Phase == gateway.Proof {
 		return a.runChecks(ctx)
 	}
+	if a.adapter.Brain {
+		return a.think(ctx)
+	}
 	return a.runAgent(ctx)
 }
 

@@ -44,6 +44,8 @@ type Hands interface {
 type Output struct {
 	sandbox.Result
 	Out, Err string
+	// Disturbed says that for a while nobody served the box's network.
+	Disturbed bool
 }
 
 // Entry is one message of a conversation as it is stored.

@@ -196,6 +196,9 @@ func ending(out Output, limit time.Duration) string {
 	for _, e := range out.Exhausted {
 		text += fmt.Sprintf("; out of %s", e)
 	}
+	if out.Disturbed && out.Exit != 0 {
+		text += "; the network was away for a while, which may be why"
+	}
 	return text
 }
 

@@ -1,0 +1,127 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"cofferdam"
+	"cofferdam/agent"
+	"cofferdam/agent/loop"
+	"cofferdam/gateway"
+)
+
+// errTimeUp is why the context of our own agent ends before the session's.
+var errTimeUp = errors.New("the agent's time is up")
+
+// think runs our own agent: its brain here, with the rights of the session's
+// caller and no other, its hands in the box.
+func (a *attempt) think(ctx context.Context) error {
+	prompt, err := a.adapter.Instructions(a.input())
+	if err != nil {
+		return failFor(cofferdam.ReasonAgent, err)
+	}
+	talk := a.o.Conversation(a.plan.Scope, a.plan.ID)
+	until, err := a.deadline(ctx, talk)
+	if err != nil {
+		return err
+	}
+	thinking, cancel := context.WithDeadlineCause(ctx, until, errTimeUp)
+	defer cancel()
+	wire := gateway.Local(a.grant.caller, a.o.Router.Handler)
+	defer wire.CloseIdleConnections()
+	o := loop.Options{
+		Prompt: prompt, Transport: wire, Provider: a.plan.Model.Provider, Model: a.plan.Model.Default,
+		Hands: hands{a}, Conversation: talk, Redact: a.clean,
+	}
+	told, n := 0, 0
+	a.ledger.look(func(s *seen) { told = s.told })
+	o.Emit = func(e agent.Event) error {
+		if n++; n <= told {
+			return nil // an earlier process recorded it
+		}
+		return a.tell(ctx, e)
+	}
+	if a.o.Said != nil {
+		o.Said = func(ctx context.Context, after int64) ([]cofferdam.TaskMessage, error) {
+			return a.o.Said(ctx, a.plan.Task, after)
+		}
+	}
+	end, err := loop.Run(thinking, o)
+	done := &ran{}
+	switch {
+	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(thinking), errTimeUp):
+		done.TimedOut = true
+		end.Said, end.Message = cofferdam.SaidBlocked, errTimeUp.Error()
+	case cofferdam.KindOf(err) == cofferdam.Exhausted || cofferdam.KindOf(err) == cofferdam.Invalid:
+		return failIf(err, cofferdam.ReasonAgent)
+	case err != nil:
+		return err
+	}
+	if err := a.letGo(ctx); err != nil {
+		return err
+	}
+	if end.Exhausted {
+		a.result.Failure, a.result.Reason, end.Failed = cofferdam.ReasonBudget, end.Message, false
+	} else if end.Failed {
+		a.result.Failure, a.result.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
+	}
+	return a.hear(ctx, done, end.End)
+}
+
+// input is what the adapter makes the agent's instructions from.
+func (a *attempt) input() agent.Input {
+	p := a.plan
+	return agent.Input{
+		Text: p.Request.Text, Done: p.Request.Done, Checks: p.Request.Checks, Command: p.Request.Command,
+		Branch:   strings.TrimPrefix(string(p.Branch), "refs/heads/"),
+		Provider: p.Model.Provider, Model: p.Model.Default,
+	}
+}
+
+// deadline is when the agent's time is up, counted from its first message.
+func (a *attempt) deadline(ctx context.Context, talk loop.Conversation) (time.Time, error) {
+	limit := a.o.AgentTimeout
+	if t := a.plan.Request.Timeout; t > 0 {
+		limit = time.Duration(t * float64(time.Second))
+	}
+	entries, err := talk.Entries(ctx)
+	if err != nil || len(entries) == 0 {
+		return time.Now().Add(limit), err
+	}
+	return entries[0].Time.Add(limit), nil
+}
+
+// letGo ends what the agent's commands left running.
+func (a *attempt) letGo(ctx context.Context) error {
+	var left []cofferdam.ExecID
+	a.ledger.look(func(s *seen) {
+		for id := range s.execs {
+			if strings.HasPrefix(string(id), "loop-") {
+				left = append(left, id)
+			}
+		}
+	})
+	for _, id := range left {
+		if err := a.abandon(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean removes secrets from text.
+func (a *attempt) clean(text string) string {
+	var b bytes.Buffer
+	w := a.o.Redact(&b)
+	_, err := w.Write([]byte(text))
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		return "[redacted]" // cannot happen: a Buffer takes everything
+	}
+	return b.String()
+}
