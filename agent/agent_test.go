@@ -11,7 +11,7 @@ import (
 )
 
 func TestEveryAdapterLoads(t *testing.T) {
-	if diff := cmp.Diff([]string{"claude", "command", "loop"}, List()); diff != "" {
+	if diff := cmp.Diff([]string{"claude", "command", "gemini", "loop", "opencode"}, List()); diff != "" {
 		t.Fatal(diff)
 	}
 	for _, name := range List() {

@@ -31,7 +31,7 @@ const (
 const lines = "lines"
 
 // readers are the values of an adapter's reader.
-var readers = []string{lines, "claude-stream-json", "codex-json"}
+var readers = []string{lines, "claude-stream-json", "codex-json", "opencode-json", "gemini-stream-json"}
 
 // dialect reads one kind of output. It may remember what it read of the same
 // run; that is bounded.
@@ -51,6 +51,10 @@ func dialectOf(reader string) dialect {
 		return &claude{edits: map[string]string{}}
 	case "codex-json":
 		return &codex{open: map[string]bool{}}
+	case "opencode-json":
+		return &opencode{}
+	case "gemini-stream-json":
+		return &gemini{edits: map[string]string{}}
 	}
 	return nil
 }
