@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -67,32 +68,49 @@ func TestEncryptedHelloIsRefused(t *testing.T) {
 // HTTP/2, which would carry requests nobody judges, is taken out.
 func TestUpgrades(t *testing.T) {
 	l := newLab(t, "good.test")
-	ask := func(head string) (*http.Response, *bufio.Reader, io.Writer) {
+	t.Run("plain", func(t *testing.T) {
 		conn, err := l.box.DialName("good.test", 80)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { conn.Close() })
+		defer conn.Close()
+		l.upgrades(t, conn)
+	})
+	t.Run("tls", func(t *testing.T) { l.upgrades(t, l.secure("good.test")) })
+	// HTTP/2 without an upgrade: no request of it is let through.
+	for _, send := range []func(string, string) string{l.send, l.sendTLS} {
+		out := send("good.test", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+		if strings.Contains(out, "200 OK") || strings.Contains(strings.Join(l.reached(), " "), "PRI") {
+			t.Errorf("HTTP/2: %q", out)
+		}
+	}
+}
+
+// upgrades asks on conn for HTTP/2, which is not upgraded to, then for a
+// WebSocket.
+func (l *lab) upgrades(t *testing.T, conn net.Conn) {
+	l.record.Clear()
+	r := bufio.NewReader(conn)
+	ask := func(head string) *http.Response {
 		conn.SetDeadline(time.Now().Add(20 * time.Second))
 		fmt.Fprintf(conn, "GET /upgrade HTTP/1.1\r\nHost: good.test\r\n%s\r\n", head)
-		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp, r, conn
+		return resp
 	}
-	resp, r, w := ask("Connection: Upgrade\r\nUpgrade: websocket\r\n")
+	resp := ask("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n")
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || !strings.Contains(string(body), "upgrade to \"\"") {
+		t.Errorf("h2c: %s %s", resp.Status, body)
+	}
+	resp = ask("Connection: Upgrade\r\nUpgrade: websocket\r\n")
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("websocket: %s", resp.Status)
 	}
-	io.WriteString(w, "ping\n")
+	io.WriteString(conn, "ping\n")
 	if line, err := r.ReadString('\n'); err != nil || line != "ping\n" {
 		t.Errorf("websocket: %q, %v", line, err)
-	}
-	resp, _, _ = ask("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n")
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || !strings.Contains(string(body), "upgrade to \"\"") {
-		t.Errorf("h2c: %s %s", resp.Status, body)
 	}
 	seen := false
 	for _, e := range l.record.Events() {
@@ -100,10 +118,5 @@ func TestUpgrades(t *testing.T) {
 	}
 	if !seen {
 		t.Error("the record does not say that a WebSocket's content was unseen")
-	}
-	// HTTP/2 without an upgrade: no request of it is let through.
-	out := l.send("good.test", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-	if strings.Contains(out, "200 OK") || strings.Contains(strings.Join(l.reached(), " "), "PRI") {
-		t.Errorf("HTTP/2: %q", out)
 	}
 }

@@ -52,7 +52,8 @@ type lab struct {
 	piece  chan string    // what /pieces writes next
 	gone   chan struct{}  // closed when the client of /pieces is gone
 
-	written atomic.Int64 // bytes of /bytes
+	written  atomic.Int64           // bytes of /bytes
+	trailers atomic.Pointer[string] // X-Late of a request to /trailer
 
 	mu      sync.Mutex
 	hosts   map[string][]netip.Addr // guarded by mu
@@ -168,7 +169,8 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Sum")
 		io.WriteString(w, "body")
 		w.Header().Set("X-Sum", "of the answer")
-		w.Header().Set("X-Request-Trailers", fmt.Sprint(r.Trailer))
+		late := r.Trailer.Get("X-Late")
+		l.trailers.Store(&late)
 	case r.URL.Path == "/upgrade":
 		upgrade(w, r)
 	case strings.HasPrefix(r.URL.Path, "/bytes/"):
