@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cofferdam"
 )
 
 // Bounds of a recording.
@@ -30,7 +32,7 @@ const (
 // conversations apart.
 type Recorder struct {
 	Provider *url.URL
-	Key      string
+	Key      cofferdam.Sensitive
 	File     string            // the script; written anew after each answer
 	Problem  func(text string) // is told what could not be recorded
 
@@ -114,11 +116,11 @@ func (r *Recorder) forward(in *http.Request, body []byte) (*http.Response, error
 	if r.Key != "" {
 		switch protocolOf(in).(type) {
 		case anthropic:
-			out.Header.Set("X-Api-Key", r.Key)
+			out.Header.Set("X-Api-Key", string(r.Key))
 		case gemini:
-			out.Header.Set("X-Goog-Api-Key", r.Key)
+			out.Header.Set("X-Goog-Api-Key", string(r.Key))
 		default:
-			out.Header.Set("Authorization", "Bearer "+r.Key)
+			out.Header.Set("Authorization", "Bearer "+string(r.Key))
 		}
 	}
 	// A redirect would take the key to where nobody named.
@@ -210,7 +212,7 @@ func (r *Recorder) redact(text string) string {
 	if r.Key == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, r.Key, "[key]")
+	return strings.ReplaceAll(text, string(r.Key), "[key]")
 }
 
 // write puts the script in place of the last one. Its caller holds mu.

@@ -245,8 +245,10 @@ func TestBadInput(t *testing.T) {
 		{[]string{"model", "add", "x"}, 2}, {[]string{"model", "add", "x", "--key-file", "/nonexistent"}, 2}, {[]string{"model", "add", "x", "--key-file", huge}, 2}, {[]string{"model", "add", "x", "--key-file", binary}, 2},
 		{[]string{"model", "view", "nope"}, 5}, {[]string{"merge", "view", "t-9"}, 5}, {[]string{"merge", "view", "t-1"}, 5}, {[]string{"merge", "land", "t-1"}, 1},
 		{[]string{"merge", "reject", "t-1", "--reason", strings.Repeat("x", 5000)}, 2}, {[]string{"--server", "ftp://x", "status"}, 2}, {[]string{"--token-file", "/nonexistent", "status"}, 2},
-		{[]string{"--config", binary, "status"}, 2}, {[]string{"--config", dir, "status"}, 2}, {[]string{"debug", "rehearsal"}, 2}, {[]string{"debug", "rehearsal", "--script", binary}, 2},
-		{[]string{"debug", "rehearsal", "--script", huge, "--listen", "0.0.0.0:1"}, 2}, {[]string{"debug", "demo", "--agent", "eve"}, 2}, {[]string{"doctor", "--state", "relative"}, 2},
+		{[]string{"--config", binary, "status"}, 2}, {[]string{"--config", dir, "status"}, 2}, {[]string{"debug", "rehearse"}, 2}, {[]string{"debug", "rehearse", binary}, 2},
+		{[]string{"debug", "rehearse", huge, "--listen", "0.0.0.0:1"}, 2}, {[]string{"debug", "rehearse", "a", "b"}, 2}, {[]string{"debug", "rehearse", "--record", "ftp://x", "--out", "o"}, 2},
+		{[]string{"debug", "rehearse", "--record", "https://u:p@x", "--out", "o"}, 2}, {[]string{"debug", "rehearse", "--record", "https://x"}, 2}, {[]string{"debug", "rehearse", binary, "--out", "o"}, 2},
+		{[]string{"debug", "rehearse", "--record", "https://x", "--out", "o", "--key-env", "COFFERDAM_NO_SUCH"}, 2}, {[]string{"debug", "rehearse", "--record", "https://x", "--out", "o", "--key-file", "/nonexistent"}, 2}, {[]string{"debug", "demo", "--agent", "eve"}, 2}, {[]string{"doctor", "--state", "relative"}, 2},
 		{[]string{"serve", "--listen", "0.0.0.0:1"}, 2}, {[]string{"serve", "--config", binary}, 2}, {[]string{"serve", "extra"}, 2}, {[]string{"serve", "--state", "a", "--state", "b"}, 2},
 	} {
 		code, out, errs := b.run(c.args...)
