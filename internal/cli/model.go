@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,21 +18,29 @@ func newModel(a *app) *cobra.Command {
 func newModelAdd(a *app) *cobra.Command {
 	var r cofferdam.ModelRequest
 	var file string
+	var alias []string
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Register a model provider with its key", Args: exactly("NAME"),
 		Long: "Register a model provider. The key is read from standard input, or from --key-file, sealed, attached by the model gateway, and " +
-			"never enters a box. Plain http is taken on loopback only." + calling(),
-		Example: "  cofferdam model add anthropic < key.txt\n  cofferdam model add work --provider anthropic --url https://models.example.com --key-file key.txt",
+			"never enters a box. The provider is the protocol that its server speaks: a server that is compatible with one has that one. Plain http " +
+			"is taken on loopback only." + calling(),
+		Example: "  cofferdam model add anthropic < key.txt\n" +
+			"  cofferdam model add work --provider openai --url https://models.example.com/v1 --key-file key.txt --allow 'gpt-5*'\n" +
+			"  cofferdam model add local --provider openai --url http://127.0.0.1:11434/v1 --no-key --default qwen3",
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Name = args[0]
 			if r.Provider == "" {
-				r.Provider = "anthropic" // the one there is
+				r.Provider = namedAfter(r.Name)
 			}
-			key, err := a.readSecret(file, "key")
-			if err != nil {
+			var err error
+			if r.Alias, err = aliases(alias); err != nil {
 				return err
 			}
-			r.Key = key
+			if !r.NoKey {
+				if r.Key, err = a.readSecret(file, "key"); err != nil {
+					return err
+				}
+			}
 			cl, err := a.dial()
 			if err != nil {
 				return err
@@ -42,11 +52,47 @@ func newModelAdd(a *app) *cobra.Command {
 			return added(a, m, m.Name, "added model "+m.Name+" at "+m.URL+rehearses(m))
 		},
 	}
-	c.Flags().StringVar(&r.Provider, "provider", "", "anthropic (default)")
-	c.Flags().StringVar(&r.URL, "url", "", "address (default: the provider's own)")
-	c.Flags().BoolVar(&r.Rehearsal, "rehearsal", false, "label it: its answers come from a script, not from a model")
-	c.Flags().StringVar(&file, "key-file", "-", "file with the key; - is stdin")
+	f := c.Flags()
+	f.StringVar(&r.Provider, "provider", "", "protocol: anthropic, openai or gemini (default: the one NAME is, else anthropic)")
+	f.StringVar(&r.URL, "url", "", "address (default: the provider's own)")
+	f.StringVar(&r.Default, "default", "", "id of the model that agents are told to use (default: their own choice)")
+	f.StringSliceVar(&r.Allow, "allow", nil, "ids of the models that may be asked for; a * at the end stands for the rest (default: any)")
+	f.StringSliceVar(&alias, "alias", nil, "ASKED=ID: the provider is asked for ID instead")
+	f.StringSliceVar(&r.Fallback, "fallback", nil, "models of the same protocol that are tried next, in order")
+	f.BoolVar(&r.KeepText, "keep-text", false, "put prompts and answers on record in full, not only by hash")
+	f.BoolVar(&r.Rehearsal, "rehearsal", false, "label it: its answers come from a script, not from a model")
+	f.StringVar(&file, "key-file", "-", "file with the key; - is stdin")
+	f.BoolVar(&r.NoKey, "no-key", false, "the server asks for none")
+	c.MarkFlagsMutuallyExclusive("key-file", "no-key")
 	return c
+}
+
+// namedAfter is the protocol of a model whose name is one.
+func namedAfter(name string) string {
+	switch name {
+	case "openai", "gemini":
+		return name
+	}
+	return "anthropic"
+}
+
+// aliases reads ASKED=ID pairs.
+func aliases(pairs []string) (map[string]string, error) {
+	var all map[string]string
+	for _, p := range pairs {
+		asked, id, ok := strings.Cut(p, "=")
+		if _, twice := all[asked]; !ok || twice {
+			return nil, &cofferdam.Error{
+				Op: "cli.model", Kind: cofferdam.Invalid, Subject: "alias " + strconv.Quote(p), Reason: "is not ASKED=ID, each ASKED once",
+				Hint: "such as --alias small=claude-haiku-4-5",
+			}
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[asked] = id
+	}
+	return all, nil
 }
 
 func rehearses(m cofferdam.Model) string {
@@ -76,9 +122,29 @@ func newModelView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view MODEL", Short: "Show a model provider", Args: exactly("MODEL"), Long: "Show a model provider. Its key is never shown." + calling(), Example: "  cofferdam model view anthropic",
 		RunE: viewed(a, (*client.Client).Model, func(m cofferdam.Model) []label {
-			return []label{{"model", m.Name + rehearses(m)}, {"id", string(m.ID)}, {"provider", m.Provider}, {"url", m.URL}, {"key", "sealed"}, {"created", stamp(m.Created)}}
+			key, text := "sealed", "by hash"
+			if m.NoKey {
+				key = "none"
+			}
+			if m.KeepText {
+				text = "in full"
+			}
+			return []label{
+				{"model", m.Name + rehearses(m)}, {"id", string(m.ID)}, {"provider", m.Provider}, {"url", m.URL}, {"key", key},
+				{"default", m.Default}, {"allowed", strings.Join(m.Allow, " ")}, {"aliases", strings.Join(pairs(m.Alias), " ")},
+				{"fallback", strings.Join(m.Fallback, " ")}, {"recorded", text}, {"created", stamp(m.Created)},
+			}
 		}),
 	}
+}
+
+func pairs(alias map[string]string) []string {
+	var list []string
+	for asked, id := range alias {
+		list = append(list, asked+"="+id)
+	}
+	slices.Sort(list)
+	return list
 }
 
 func newModelRemove(a *app) *cobra.Command {

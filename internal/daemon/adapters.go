@@ -11,6 +11,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/agent"
+	"cofferdam/gateway/model"
 	"cofferdam/internal/api"
 	"cofferdam/internal/repo"
 	"cofferdam/internal/service"
@@ -31,13 +32,21 @@ func (r reposOf) RemoveRepo(ctx context.Context, scope cofferdam.Scope, id coffe
 	return r.mirror.Remove(ctx, id)
 }
 
-// attachKey adds a provider's key to an outgoing request.
+// attachKey adds a provider's key to an outgoing request, in the header that
+// its protocol has for it.
 func (s *server) attachKey(ctx context.Context, m cofferdam.Model, h http.Header) error {
+	if m.NoKey {
+		return nil
+	}
+	name, format, ok := model.KeyHeader(m.Provider)
+	if !ok {
+		return &cofferdam.Error{Op: "daemon.attachKey", Kind: cofferdam.Internal, Subject: "model " + m.Name, Reason: "nobody speaks its protocol " + m.Provider}
+	}
 	v, err := s.vault.Get(ctx, m.Scope, service.ModelSecret(m.ID))
 	if err != nil {
 		return err
 	}
-	return v.SetHeader(h, "X-Api-Key", "%s")
+	return v.SetHeader(h, name, format)
 }
 
 func needsModel(name string) (bool, error) {

@@ -113,7 +113,7 @@ func (s *server) connect(context.Context) error {
 	}
 	s.git = git.New(git.Options{Repos: s.mirror, Dialer: s.dialer, Credential: s.credential})
 	out := egress.New(egress.Options{Dialer: s.dialer, CA: s.ca}) // its roots are this machine's, or those of SSL_CERT_FILE
-	models := model.New(model.Options{Dialer: s.dialer, Attach: s.attachKey})
+	models := model.New(model.Options{Dialer: s.dialer, Prices: s.Prices, Attach: s.attachKey, Find: s.store.FindModel, Clean: s.redactor.String})
 	s.routes = wire.Routes{
 		Own:    map[cofferdam.Host]gateway.Handler{gateway.GitHost: s.git, gateway.ModelHost: models},
 		Others: out, Refused: out.Refusal(), Provider: out.Provider(models),
@@ -143,7 +143,7 @@ func (s *server) attach(ctx context.Context) error {
 	s.sessions, err = session.New(session.Options{
 		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: environments, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
-		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) },
+		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Trust: trust, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})

@@ -13,9 +13,11 @@ import (
 	"cofferdam/task"
 )
 
-// providers maps what may be added to the address that is used when none is given.
+// providers maps the protocols to the address that is used when none is given.
 func providers() map[string]string {
-	return map[string]string{"anthropic": "https://api.anthropic.com"}
+	return map[string]string{
+		"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com", "gemini": "https://generativelanguage.googleapis.com",
+	}
 }
 
 // ModelSecret names the sealed key of a model provider.
@@ -32,11 +34,12 @@ func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (coffe
 	}
 	m := cofferdam.Model{
 		Schema: "cofferdam/model/v1", ID: cofferdam.ModelID(cofferdam.NewID("m")), Scope: s.Scope,
-		Name: r.Name, Provider: r.Provider, URL: r.URL, Rehearsal: r.Rehearsal, Created: s.Now().UTC(),
+		Name: r.Name, Provider: r.Provider, URL: r.URL, Rehearsal: r.Rehearsal, Default: r.Default, Allow: r.Allow, Alias: r.Alias,
+		Fallback: r.Fallback, KeepText: r.KeepText, NoKey: r.NoKey, Created: s.Now().UTC(),
 	}
 	address, known := providers()[r.Provider]
 	if !known {
-		return m, invalid(op, "provider", fmt.Sprintf("%.80q is not supported", r.Provider), "use anthropic")
+		return m, invalid(op, "provider", fmt.Sprintf("%.80q is not a protocol that is spoken here", r.Provider), "use anthropic, openai or gemini; a compatible server has the protocol it is compatible with")
 	}
 	if err := checkName(op, "model name", r.Name); err != nil {
 		return m, err
@@ -44,20 +47,22 @@ func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (coffe
 	if m.URL == "" {
 		m.URL = address
 	}
-	if err := checkModelURL(op, m.URL); err != nil {
-		return m, err
+	if err := errors.Join(checkModelURL(op, m.URL), checkKey(op, r, m.URL == address), checkIDs(op, m)); err != nil {
+		return m, first(err)
 	}
-	if err := checkKey(op, r.Key); err != nil {
+	if err := s.checkFallback(ctx, op, m); err != nil {
 		return m, err
 	}
 	if _, err := s.Models.FindModel(ctx, s.Scope, r.Name); err == nil {
 		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + r.Name, Reason: "there is one of this name", Hint: "choose another with --name, or remove it first"}
 	}
-	if err := s.Secrets.Put(ctx, s.Scope, ModelSecret(m.ID), secret.NewValue([]byte(r.Key))); err != nil {
-		return m, err
+	if !m.NoKey {
+		if err := s.Secrets.Put(ctx, s.Scope, ModelSecret(m.ID), secret.NewValue([]byte(r.Key))); err != nil {
+			return m, err
+		}
 	}
 	if err := s.Models.AddModel(ctx, m); err != nil {
-		return m, join(err, s.Secrets.Remove(ctx, s.Scope, ModelSecret(m.ID)))
+		return m, join(err, forgotten(s.Secrets.Remove(ctx, s.Scope, ModelSecret(m.ID))))
 	}
 	return m, nil
 }
@@ -79,9 +84,18 @@ func checkModelURL(op, raw string) error {
 	return invalid(op, "model address", "only https may leave this machine", "use https, or http://127.0.0.1:PORT for a server on this machine")
 }
 
-func checkKey(op string, key cofferdam.Sensitive) error {
-	k := string(key)
-	if len(k) < 8 || len(k) > maxSecret || strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' }) {
+// checkKey wants a key, or the word that there is none; the provider's own
+// address always asks for one.
+func checkKey(op string, r cofferdam.ModelRequest, own bool) error {
+	k := string(r.Key)
+	switch {
+	case r.NoKey && k != "":
+		return invalid(op, "key", "there is one, and the request says that the server asks for none", "leave one of the two out")
+	case r.NoKey && own:
+		return invalid(op, "key", "this provider asks for one", "give it on standard input, or give the --url of the server that asks for none")
+	case r.NoKey:
+		return nil
+	case len(k) < 8 || len(k) > maxSecret || strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return invalid(op, "key", "is not 8 or more printable characters in one line", "give it on standard input: cofferdam model add anthropic < key.txt")
 	}
 	return nil
@@ -121,6 +135,9 @@ func (s *Service) RemoveModel(ctx context.Context, name string) error {
 		if !t.State.Ended() && t.State != cofferdam.InReview && t.Request.Model == m.Name {
 			return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + m.Name, Reason: t.Short() + " uses it", Hint: "cofferdam task cancel " + t.Short()}
 		}
+	}
+	if err := s.isFallback(ctx, op, m); err != nil {
+		return err
 	}
 	if err := s.Models.RemoveModel(ctx, s.Scope, m.ID); err != nil {
 		return err

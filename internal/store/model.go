@@ -3,18 +3,25 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"errors"
 
 	"cofferdam"
 )
 
-const modelColumns = `SELECT id, organization, project, name, provider, url, rehearsal, created FROM model `
+const modelColumns = `SELECT id, organization, project, name, provider, url, rehearsal, default_id, allow, alias, fallback, keep_text, no_key, created FROM model `
 
 func scanModel(r *sql.Rows) (cofferdam.Model, error) {
-	v, created := cofferdam.Model{Schema: "cofferdam/model/v1"}, ""
-	err := r.Scan(&v.ID, &v.Organization, &v.Project, &v.Name, &v.Provider, &v.URL, &v.Rehearsal, &created)
-	if err == nil {
-		v.Created, err = clock(created)
+	v := cofferdam.Model{Schema: "cofferdam/model/v1"}
+	var allow, alias, fallback, created string
+	err := r.Scan(&v.ID, &v.Organization, &v.Project, &v.Name, &v.Provider, &v.URL, &v.Rehearsal, &v.Default, &allow, &alias, &fallback, &v.KeepText, &v.NoKey, &created)
+	if err != nil {
+		return v, err
 	}
+	if err := errors.Join(json.Unmarshal([]byte(allow), &v.Allow), json.Unmarshal([]byte(alias), &v.Alias), json.Unmarshal([]byte(fallback), &v.Fallback)); err != nil {
+		return v, err
+	}
+	v.Created, err = clock(created)
 	return v, err
 }
 
@@ -29,8 +36,15 @@ func (s *Store) AddModel(ctx context.Context, m cofferdam.Model) error {
 		if len(taken) > 0 {
 			return conflict(op, "model "+m.Name, "there is one of this name")
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO model VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)`,
-			m.ID, m.Organization, m.Project, m.Name, m.Provider, m.URL, m.Rehearsal, stamp(m.Created))
+		allow, err1 := json.Marshal(m.Allow)
+		alias, err2 := json.Marshal(m.Alias)
+		fallback, err3 := json.Marshal(m.Fallback)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO model (id, organization, project, name, provider, url, rehearsal, default_id, allow, alias, fallback, keep_text, no_key, created)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			m.ID, m.Organization, m.Project, m.Name, m.Provider, m.URL, m.Rehearsal, m.Default, string(allow), string(alias), string(fallback), m.KeepText, m.NoKey, stamp(m.Created))
 		return err
 	})
 }
