@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -11,7 +12,7 @@ import (
 )
 
 func TestEveryAdapterLoads(t *testing.T) {
-	if diff := cmp.Diff([]string{"claude", "command", "gemini", "loop", "opencode"}, List()); diff != "" {
+	if diff := cmp.Diff([]string{"claude", "codex", "command", "gemini", "loop", "opencode"}, List()); diff != "" {
 		t.Fatal(diff)
 	}
 	for _, name := range List() {
@@ -27,78 +28,8 @@ func TestEveryAdapterLoads(t *testing.T) {
 
 func TestUnknownAdapterSaysWhatThereIs(t *testing.T) {
 	_, err := Load("../adapters/claude")
-	if cofferdam.KindOf(err) != cofferdam.NotFound || !strings.Contains(cofferdam.HintOf(err), "claude, command") {
+	if cofferdam.KindOf(err) != cofferdam.NotFound || !strings.Contains(cofferdam.HintOf(err), "claude, codex, command") {
 		t.Fatalf("got %v, hint %q", err, cofferdam.HintOf(err))
-	}
-}
-
-func TestTextIsNeverATemplate(t *testing.T) {
-	a, err := Load("command")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := `{{.EnvDir}} $(id) "; rm -rf /`
-	c, err := a.Command(Input{Text: text, Command: "echo {{.Text}}", Branch: "cofferdam/t-1-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Shell != "echo {{.Text}}" || c.Env[0] != "COFFERDAM_TASK="+text || c.Stdin {
-		t.Fatalf("got %+v", c)
-	}
-}
-
-func TestClaudeIsToldTheTaskAndTheChecks(t *testing.T) {
-	a, err := Load("claude")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := a.Command(Input{
-		Text: "--help fix it", Done: []string{"it works"}, Branch: "cofferdam/t-1-1",
-		Checks: []cofferdam.Check{{Command: "go test ./..."}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"--help fix it", "- it works", "- go test ./...", "cofferdam/t-1-1"} {
-		if !strings.Contains(c.Argv[2], want) {
-			t.Errorf("the prompt lacks %q:\n%s", want, c.Argv[2])
-		}
-	}
-	if strings.HasPrefix(c.Argv[2], "-") {
-		t.Error("the prompt could be taken for an option")
-	}
-	setup, err := a.SetupCommands()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasSuffix(setup[0], "@anthropic-ai/claude-code@"+a.Version) {
-		t.Errorf("the version is not pinned: %s", setup[0])
-	}
-}
-
-func TestTooLongAndZeroTextIsRefused(t *testing.T) {
-	a, err := Load("claude")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{strings.Repeat("x", MaxPrompt), "a\x00b"} {
-		if _, err := a.Command(Input{Text: text}); cofferdam.KindOf(err) != cofferdam.Invalid {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
-func TestBadAdapters(t *testing.T) {
-	for name, text := range map[string]string{
-		"unknown key":    "name = \"x\"\nshell = \"true\"\nreader = \"lines\"\ncolour = 1",
-		"no name":        "shell = \"true\"\nreader = \"lines\"",
-		"both":           "name = \"x\"\nshell = \"true\"\nargv = [\"true\"]\nreader = \"lines\"",
-		"unknown reader": "name = \"x\"\nshell = \"true\"\nreader = \"tea leaves\"",
-		"bad template":   "name = \"x\"\nshell = \"{{.Nothing}}\"\nreader = \"lines\"",
-	} {
-		if _, err := parse("x.toml", []byte(text)); err == nil {
-			t.Errorf("%s: was accepted", name)
-		}
 	}
 }
 
@@ -125,28 +56,38 @@ func read(t *testing.T, adapter, output string, n int) ([]Event, End) {
 	return events, end
 }
 
-const stream = `{"type":"system","subtype":"init","tools":["Bash"]}
+const stream = `{"type":"system","subtype":"init","session_id":"2c086f7c-1871","tools":["Bash"]}
 {"type":"assistant","message":{"content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"1","name":"Bash","input":{"command":"ls\n-l","description":"d"}}]}}
 {"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"1","content":"made.txt","is_error":false}]}}
 {"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"2","content":[{"type":"text","text":"no"}],"is_error":true}]}}
 {"type":"assistant","message":{"content":[{"type":"tool_use","name":"Odd","input":{"x":1}}]}}
-{"type":"result","subtype":"success","is_error":false,"result":"All well.\ncofferdam: nothing to do"}
+{"type":"assistant","message":{"content":[{"type":"tool_use","id":"3","name":"Write","input":{"file_path":"/work/a","content":"x"}}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"3","content":"written"}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"4","content":""}]},"tool_use_result":{"bashEditDiff":{"changedFiles":["/work/b"]}}}
+{"type":"result","subtype":"success","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":2},"is_error":false,"result":"All well.\ncofferdam: nothing to do"}
 `
 
 func TestClaudeStreamIsReadHoweverItIsCut(t *testing.T) {
 	want := []Event{
+		{Kind: Begin, Text: "2c086f7c-1871"},
 		{Kind: Message, Text: "I look."},
 		{Kind: Tool, Tool: "Bash", Text: "ls\n-l"},
 		{Kind: Answer, Text: "made.txt"},
 		{Kind: Answer, Text: "no", Error: true},
 		{Kind: Tool, Tool: "Odd", Text: `{"x":1}`},
+		{Kind: Tool, Tool: "Write", Text: "/work/a"},
+		{Kind: Answer, Text: "written"},
+		{Kind: Change, Text: "/work/a"},
+		{Kind: Answer},
+		{Kind: Change, Text: "/work/b"},
+		{Kind: Cost, Tokens: 17, Dollars: 0.25},
 	}
 	for _, n := range []int{1, 7, 4096} {
 		events, end := read(t, "claude", stream, n)
 		if diff := cmp.Diff(want, events); diff != "" {
 			t.Errorf("pieces of %d: %s", n, diff)
 		}
-		if end.Said != cofferdam.SaidNothingToDo || end.Failed || end.Skipped != 0 {
+		if end.Said != cofferdam.SaidNothingToDo || end.Failed || end.Skipped != 0 || end.Conversation != "2c086f7c-1871" {
 			t.Errorf("pieces of %d: %+v", n, end)
 		}
 	}
@@ -211,17 +152,27 @@ func TestEmitErrorStopsTheReader(t *testing.T) {
 	}
 }
 
+// FuzzReader feeds any bytes to every reader: the events are bounded, valid and
+// the same however the output is cut.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(stream), 3)
+	f.Add([]byte(codexStream), 3)
 	f.Fuzz(func(t *testing.T, output []byte, n int) {
 		n = 1 + max(n, -n)&0xff
-		whole, end := read(t, "claude", string(output), len(output)+1)
-		cut, cutEnd := read(t, "claude", string(output), n)
-		if diff := cmp.Diff(whole, cut); diff != "" {
-			t.Error(diff)
-		}
-		if end != cutEnd {
-			t.Errorf("%+v, cut %+v", end, cutEnd)
+		for _, adapter := range List() {
+			whole, end := read(t, adapter, string(output), len(output)+1)
+			cut, cutEnd := read(t, adapter, string(output), n)
+			if diff := cmp.Diff(whole, cut); diff != "" {
+				t.Errorf("%s: %s", adapter, diff)
+			}
+			if end != cutEnd {
+				t.Errorf("%s: %+v, cut %+v", adapter, end, cutEnd)
+			}
+			for _, e := range whole {
+				if len(e.Text) > MaxText || len(e.Tool) > MaxText || !utf8.ValidString(e.Text+e.Tool) || e.Tokens < 0 || !(e.Dollars >= 0) {
+					t.Errorf("%s: %+v", adapter, e)
+				}
+			}
 		}
 	})
 }

@@ -16,10 +16,11 @@ type claudeRecord struct {
 	Message struct {
 		Content claudeContent `json:"content"`
 	} `json:"message"`
-	IsError bool        `json:"is_error"`       // of result
-	Result  string      `json:"result"`         // of result: the last words
-	Dollars float64     `json:"total_cost_usd"` // of result, by its own list of prices
-	Usage   claudeUsage `json:"usage"`          // of result
+	Answer  json.RawMessage `json:"tool_use_result"` // of user: about the result, in any form
+	IsError bool            `json:"is_error"`        // of result
+	Result  string          `json:"result"`          // of result: the last words
+	Dollars float64         `json:"total_cost_usd"`  // of result, by its own list of prices
+	Usage   claudeUsage     `json:"usage"`           // of result
 }
 
 // claudeUsage counts tokens. Those that the provider had in its cache are not
@@ -92,6 +93,7 @@ func (c *claude) line(r *Reader, p []byte) error {
 				return err
 			}
 		}
+		return rec.changed(r)
 	case "result":
 		r.end.Failed = rec.IsError
 		if rec.Result != "" {
@@ -99,6 +101,24 @@ func (c *claude) line(r *Reader, p []byte) error {
 		}
 		u := rec.Usage
 		return r.spent(u.In+u.Written+u.Read+u.Out, rec.Dollars)
+	}
+	return nil
+}
+
+// changed tells which files a shell command changed, as far as the agent looked.
+func (rec claudeRecord) changed(r *Reader) error {
+	var about struct {
+		Diff struct {
+			Files []string `json:"changedFiles"`
+		} `json:"bashEditDiff"`
+	}
+	if len(rec.Answer) == 0 || json.Unmarshal(rec.Answer, &about) != nil {
+		return nil
+	}
+	for _, f := range about.Diff.Files {
+		if err := r.send(Event{Kind: Change, Text: f}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ func TestLongLinesAreReadAsCut(t *testing.T) {
 			"claude": `{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"%s"}]}]}}` + "\n" +
 				`{"type":"assistant","message":{"content":[{"type":"text","text":"I go on."}]}}` + "\n" +
 				`{"type":"result","is_error":false,"result":"%s\ncofferdam: blocked: no host"}` + "\n",
+			"codex": `{"type":"item.completed","item":{"id":"1","type":"agent_message","text":"%s"}}` + "\n" +
+				`{"type":"item.completed","item":{"id":"2","type":"agent_message","text":"I go on."}}` + "\n" +
+				`{"type":"turn.failed","error":{"message":"%s\ncofferdam: blocked: no host"}}` + "\n",
 		} {
 			long := "head" + strings.Repeat("x", size-8) + "tail"
 			events, end := read(t, adapter, fmt.Sprintf(form, long, strings.ReplaceAll(long, "\n", `\n`)), 64<<10)

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,8 +24,11 @@ import (
 // realKey is what the gateway attaches; the rehearsal accepts no other.
 const realKey = "sk-real-key-outside-the-box"
 
-// play is what the rehearsal answers to Claude Code.
+// play is what the rehearsal answers.
 const play = "key " + realKey + `
+asked and now go on
+say I went on.
+
 after made.txt
 say The file is there.
 | cofferdam: nothing to do
@@ -36,11 +38,21 @@ say I make a file.
 bash printf made-by-agent > made.txt && ls
 `
 
-// TestClaudeCode installs the pinned version as a setup phase does, and runs it
-// as uid 1000 with a private /tmp and home against the rehearsal, through the
-// model gateway. Its standard input is BR-02's: what a box gives, the end of
-// file, while the test itself holds an open, silent pipe.
-func TestClaudeCode(t *testing.T) {
+// TestVendors installs the pinned version of an agent as a setup phase does, and
+// runs it as uid 1000 with a private /tmp and home against the rehearsal,
+// through the model gateway: a task, and then more in the same conversation. Its
+// standard input is BR-02's: what the adapter gives and its end, while the test
+// itself holds an open, silent pipe.
+func TestVendors(t *testing.T) {
+	for name, want := range map[string]string{
+		"claude": "begin , message , tool Bash, result , message , cost ",
+		"codex":  "begin , message , tool shell, result , message , cost ",
+	} {
+		t.Run(name, func(t *testing.T) { runVendor(t, name, want) })
+	}
+}
+
+func runVendor(t *testing.T, name, want string) {
 	if testing.Short() {
 		t.Skip("installs a package: not with -short")
 	}
@@ -50,39 +62,31 @@ func TestClaudeCode(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a private /tmp and another user")
 	}
-	adapter, err := agent.Load("claude")
+	adapter, err := agent.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := room(t)
 	env := filepath.Join(dir, "env")
 	install(t, adapter, env)
-	record, counts, url := serveModel(t)
-	in := agent.Input{Text: "make the file made.txt", Branch: "cofferdam/t-1-1", EnvDir: env, ModelURL: url}
-	var events []agent.Event
-	reader := adapter.NewReader(func(e agent.Event) error { events = append(events, e); return nil })
-	begun := time.Now()
-	run(t, adapter, in, dir, reader)
-	t.Logf("claude %s took %v", adapter.Version, time.Since(begun).Round(time.Millisecond))
-	end, err := reader.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	record, counts, url := serveModel(t, adapter.Providers[0])
+	in := agent.Input{Text: "make the file made.txt", Branch: "cofferdam/t-1-1", EnvDir: env, ModelURL: url, Home: filepath.Join(dir, "home")}
+	seen, end := run(t, adapter, in, dir)
 	if end.Said != cofferdam.SaidNothingToDo || end.Failed || end.Skipped != 0 {
 		t.Errorf("end %+v", end)
 	}
-	var seen []string
-	for _, e := range events {
-		seen = append(seen, string(e.Kind)+" "+e.Tool)
-	}
-	if got := strings.Join(seen, ", "); got != "message , tool Bash, result , message " {
-		t.Errorf("events: %s\n%+v", got, events)
+	if seen != want {
+		t.Errorf("events: %s", seen)
 	}
 	made, err := os.ReadFile(filepath.Join(dir, "work", "made.txt"))
 	if err != nil || string(made) != "made-by-agent" {
 		t.Errorf("the tool did not run: %q %v", made, err)
 	}
-	if counts.ModelCalls.Load() < 2 || counts.InputTokens.Load() == 0 || counts.Refused.Load() != 0 {
+	in.Conversation, in.Message = end.Conversation, "and now go on"
+	if _, again := run(t, adapter, in, dir); again.Message != "I went on." || again.Conversation != end.Conversation || again.Failed {
+		t.Errorf("the conversation did not go on: %+v", again)
+	}
+	if counts.ModelCalls.Load() < 3 || counts.InputTokens.Load() == 0 || counts.Refused.Load() != 0 {
 		t.Errorf("%d calls, %d tokens, %d refused", counts.ModelCalls.Load(), counts.InputTokens.Load(), counts.Refused.Load())
 	}
 	for _, e := range record.Events() {
@@ -96,7 +100,7 @@ func TestClaudeCode(t *testing.T) {
 // gets a private one.
 func room(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "cofferdam-claude-")
+	dir, err := os.MkdirTemp("/var/tmp", "cofferdam-agent-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,16 +140,16 @@ func install(t *testing.T, a agent.Adapter, env string) {
 }
 
 // serveModel plays the provider and serves the gateway in front of it.
-func serveModel(t *testing.T) (*gatewaytest.Recorder, *gateway.Counts, string) {
+func serveModel(t *testing.T, provider string) (*gatewaytest.Recorder, *gateway.Counts, string) {
 	t.Helper()
 	script, err := rehearsal.Parse(strings.NewReader(play))
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := httptest.NewServer(script.Handler())
-	t.Cleanup(provider.Close)
+	server := httptest.NewServer(script.Handler())
+	t.Cleanup(server.Close)
 	caller, record, _ := gatewaytest.NewCaller(t, policy.Grant{Model: "rehearsal"})
-	caller.Model = cofferdam.Model{Name: "rehearsal", URL: provider.URL, Rehearsal: true}
+	caller.Model = cofferdam.Model{Name: "rehearsal", Provider: provider, URL: server.URL, Rehearsal: true}
 	g := model.New(model.Options{Dialer: &gateway.Dialer{}, Attach: func(_ context.Context, _ cofferdam.Model, h http.Header) error {
 		h.Set("X-Api-Key", realKey)
 		return nil
@@ -154,24 +158,45 @@ func serveModel(t *testing.T) (*gatewaytest.Recorder, *gateway.Counts, string) {
 	return record, &caller.Counts, "http://" + address
 }
 
-// run runs the adapter's command as a box would.
-func run(t *testing.T, a agent.Adapter, in agent.Input, dir string, out io.Writer) {
+// run writes the adapter's files and runs its command as a box would. It returns
+// what the agent did and how it ended.
+func run(t *testing.T, a agent.Adapter, in agent.Input, dir string) (string, agent.End) {
 	t.Helper()
-	c, err := a.Command(in)
+	s, err := a.Start(in)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range s.Files {
+		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f.Path, []byte(f.Text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("chown", "-R", "1000:1000", in.Home).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	args := []string{
 		"--mount", "sh", "-c", `mount -t tmpfs -o mode=1777 tmpfs /tmp && exec setpriv --reuid 1000 --regid 1000 --clear-groups -- "$@"`, "sh",
 	}
-	cmd := exec.CommandContext(ctx, "unshare", append(args, c.Argv...)...)
+	cmd := exec.CommandContext(ctx, "unshare", append(args, s.Command.Argv...)...)
 	cmd.Dir = filepath.Join(dir, "work")
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "USER=agent", "TMPDIR=/tmp", "LANG=C.UTF-8"}, c.Env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + in.Home, "USER=agent", "TMPDIR=/tmp", "LANG=C.UTF-8"}, s.Command.Env...)
+	var seen []string
+	reader := a.NewReader(func(e agent.Event) error { seen = append(seen, string(e.Kind)+" "+e.Tool); return nil })
 	var stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = out, &stderr
+	cmd.Stdout, cmd.Stderr = reader, &stderr
+	begun := time.Now()
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("claude: %v\n%s", err, stderr.String())
+		t.Fatalf("%s: %v\n%s", a.Name, err, stderr.String())
 	}
+	t.Logf("%s %s took %v", a.Name, a.Version, time.Since(begun).Round(time.Millisecond))
+	end, err := reader.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(seen, ", "), end
 }
