@@ -76,6 +76,11 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"messages of one task", "64, over", "task/message.go", "MaxMessages"},
 		{"messages of one task", "at most 64 KiB", "task/message.go", "MaxMessage"},
 		{"attempts of one task", "100", "task/request.go", "MaxAttempt"},
+		{"a rehearsal", "scripts up to 1 MiB", "agent/rehearsal/rehearsal.go", "maxScript"},
+		{"a rehearsal", "100 answers", "agent/rehearsal/rehearsal.go", "maxTurns"},
+		{"a rehearsal", "32 MiB", "agent/rehearsal/rehearsal.go", "maxHuge"},
+		{"a recording of a provider", "64 MiB", "agent/rehearsal/record.go", "maxAnswer"},
+		{"a recording of a provider", "1,000 answers", "agent/rehearsal/record.go", "maxRecorded"},
 		{"operator file", "at most 1 MiB", "internal/config/config.go", "maxFile"},
 	} {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(n.row) + ` \| (.*?) \| [^|]*`).FindStringSubmatch(string(text))

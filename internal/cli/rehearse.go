@@ -89,7 +89,7 @@ func (o rehearse) recorder(c *cobra.Command, a *app) (*rehearsal.Recorder, error
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil {
 		return nil, usage(c, "--record "+quoted(o.record)+" is no http or https URL without a password")
 	}
-	r := &rehearsal.Recorder{Provider: u, File: o.out, Problem: func(text string) { a.say("rehearsal: %s", quoted(text)) }}
+	r := &rehearsal.Recorder{Provider: u, File: o.out, Problem: func(text string) { a.say("rehearsal: %s", text) }}
 	switch {
 	case o.keyEnv != "" && o.keyFile != "":
 		return nil, usage(c, "--key-env and --key-file are two keys")

@@ -14,12 +14,29 @@ import (
 )
 
 // cmdRehearse serves the script FILE as a model provider on loopback until the
-// end of the script; REHEARSAL is its URL.
+// end of the script or "rehearse -stop NAME"; NAME, or REHEARSAL, is its URL. A
+// provider that was stopped comes back at its old address.
 func cmdRehearse(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, neg, len(args) == 1, "rehearse FILE")
+	usage(ts, neg, len(args) == 1 || len(args) == 2, "rehearse FILE|-stop [NAME]")
+	name := "REHEARSAL"
+	if len(args) == 2 {
+		name = args[1]
+	}
+	b := of(ts)
+	if running, ok := b.labs["rehearse "+name]; ok {
+		running.stop()
+		delete(b.labs, "rehearse "+name)
+	}
+	if args[0] == "-stop" {
+		return
+	}
 	script, err := rehearsal.Parse(strings.NewReader(ts.ReadFile(args[0])))
 	ts.Check(err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address := "127.0.0.1:0"
+	if before, ok := strings.CutPrefix(ts.Getenv(name), "http://"); ok {
+		address = before
+	}
+	l, err := net.Listen("tcp", address)
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -27,8 +44,8 @@ func cmdRehearse(ts *testscript.TestScript, neg bool, args []string) {
 		defer close(done)
 		_ = rehearsal.Serve(ctx, l, script) // the task that needs it fails if it does
 	}()
-	of(ts).labs["rehearsal"] = &lab{stop: func() { cancel(); <-done }}
-	ts.Setenv("REHEARSAL", "http://"+l.Addr().String())
+	b.labs["rehearse "+name] = &lab{stop: func() { cancel(); <-done }}
+	ts.Setenv(name, "http://"+l.Addr().String())
 }
 
 // cmdOperator writes an operator file that lists where this machine's npm
