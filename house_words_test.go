@@ -72,6 +72,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"largest push", "2 GiB", "internal/repo/repo.go", "MaxPush"},
 		{"requests of one session served at once", "4", "gateway/git/gateway.go", "maxExchanges"},
 		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
+		{"text of a task", "256 KiB", "task/request.go", "MaxText"},
+		{"text of a task", "64 KiB", "task/request.go", "MaxCommand"},
 		{"checks of a task", "at most 32", "task/request.go", "MaxChecks"},
 		{"messages of one task", "64, over", "task/message.go", "MaxMessages"},
 		{"messages of one task", "at most 64 KiB", "task/message.go", "MaxMessage"},

@@ -14,7 +14,8 @@ import (
 // Bounds of a request. Source: docs/SPECIFICATION.md, "Task". They are far above
 // what people write by hand and far below what would hurt a database row.
 const (
-	MaxText    = 64 << 10 // bytes of the text, and of one command
+	MaxText    = 256 << 10 // bytes of the text
+	MaxCommand = 64 << 10  // bytes of one command: a box takes no more
 	MaxChecks  = 32
 	MaxDone    = 64 // lines of a definition of done
 	MaxLine    = 4 << 10
@@ -86,7 +87,7 @@ func checkChecks(r cofferdam.TaskRequest) error {
 	}
 	seen := map[string]bool{}
 	for i, c := range r.Checks {
-		if why := plain(c.Command, MaxText); why != "" {
+		if why := plain(c.Command, MaxCommand); why != "" {
 			return invalid(fmt.Sprintf("check %d", i+1), why, hint)
 		}
 		if seen[c.Command] {
@@ -114,7 +115,7 @@ func checkAgent(r cofferdam.TaskRequest) error {
 		return invalid("agent", "needs a name of lower case letters, digits, dots and hyphens", "use --agent claude or --agent command")
 	}
 	if r.Agent == "command" {
-		if why := plain(r.Command, MaxText); why != "" {
+		if why := plain(r.Command, MaxCommand); why != "" {
 			return invalid("command of the agent", why, "give --command TEXT with --agent command")
 		}
 	} else if r.Command != "" {

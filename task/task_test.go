@@ -130,6 +130,7 @@ func TestCheckRequest(t *testing.T) {
 	for name, change := range map[string]func(*cofferdam.TaskRequest){
 		"no text":             func(r *cofferdam.TaskRequest) { r.Text = " \n" },
 		"huge text":           func(r *cofferdam.TaskRequest) { r.Text = strings.Repeat("x", task.MaxText+1) },
+		"huge command":        func(r *cofferdam.TaskRequest) { r.Command = strings.Repeat("x", task.MaxCommand+1) },
 		"binary text":         func(r *cofferdam.TaskRequest) { r.Text = "\xff\xfe" },
 		"zero byte":           func(r *cofferdam.TaskRequest) { r.Text = "a\x00b" },
 		"no check":            func(r *cofferdam.TaskRequest) { r.Checks = nil },

@@ -40,7 +40,7 @@ type Server struct {
 
 // Bounds of the API. Source: docs/SPECIFICATION.md, "API".
 const (
-	maxBody       = 4 << 20          // bytes of a request body: 32 checks and a text of 64 KiB each, escaped
+	maxBody       = 4 << 20          // bytes of a request body: 32 checks of 64 KiB, a text and a definition of done of 256 KiB each, escaped
 	maxHeader     = 64 << 10         // bytes of all headers
 	maxConns      = 256              // connections of one listener
 	headerTimeout = 10 * time.Second // until the headers are in

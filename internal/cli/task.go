@@ -57,7 +57,7 @@ func (t *taskFlags) add(c *cobra.Command) {
 // maxCPUs is far above any machine of today.
 const maxCPUs = 4096
 
-// maxText bounds text read from a file: the server takes 64 KiB.
+// maxText bounds text read from a file: the server takes 256 KiB.
 const maxText = 1 << 20
 
 func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.TaskRequest, error) {
