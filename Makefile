@@ -44,8 +44,8 @@ bench: build ## measure, with raw rows in docs/bench/
 assets: build ## completions, manual pages and service units into build/out/
 	@bin/cofferdam debug reference build/out
 
-soak: build ## long runs: the attack, crash and product scripts, many times
-	@go test -json -timeout 6h -p 1 -count 10 ./internal/scripttest ./sandbox/gvisor | go run ./build/summary
+soak: build ## long runs: all scripts, those of testdata/soak too, and all agents, many times
+	@COFFERDAM_SOAK=1 go test -json -timeout 6h -p 1 -count 10 ./internal/scripttest ./sandbox/gvisor ./agent | go run ./build/summary
 
 fuzz: ## fuzz every parser for FUZZTIME each
 	@build/fuzz $(FUZZTIME)
