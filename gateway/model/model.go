@@ -64,10 +64,13 @@ type Gateway struct {
 	options Options
 	prices  prices
 	seats   seats
+	pause   time.Duration // firstPause; tests have less time
 }
 
 // New returns a gateway.
-func New(o Options) *Gateway { return &Gateway{options: o, prices: newPrices(o.Prices)} }
+func New(o Options) *Gateway {
+	return &Gateway{options: o, prices: newPrices(o.Prices), pause: firstPause}
+}
 
 // CheckURL says whether text can be the address of a provider: https, or http
 // to an address of this machine. It returns the address to list for plain http.

@@ -30,25 +30,48 @@ type bench struct {
 const realKey = "sk-real-key-that-stays-outside"
 
 // start serves the gateway for one session whose provider is at upstream.
-func start(t *testing.T, upstream string, allowed bool) *bench {
+func start(t testing.TB, upstream string, allowed bool) *bench {
 	t.Helper()
-	grant := policy.Grant{}
-	if allowed {
-		grant.Model = "provider"
+	m := cofferdam.Model{Name: "provider", Provider: "anthropic", URL: upstream}
+	if !allowed {
+		return serve(t, m, policy.Grant{})
 	}
+	return serve(t, m, policy.Grant{Model: m.Name})
+}
+
+// serve serves the gateway for one session with a registration; others are
+// those it may fall back to.
+func serve(t testing.TB, m cofferdam.Model, grant policy.Grant, others ...cofferdam.Model) *bench {
+	t.Helper()
 	b := &bench{}
 	b.caller, b.record, b.end = gatewaytest.NewCaller(t, grant)
-	b.caller.Model = cofferdam.Model{Name: "provider", Provider: "anthropic", URL: upstream}
-	g := model.New(model.Options{Dialer: &gateway.Dialer{}, Attach: func(_ context.Context, m cofferdam.Model, h http.Header) error {
-		h.Set("X-Api-Key", realKey)
-		return nil
-	}})
+	m.ID = cofferdam.ModelID("m-" + m.Name)
+	b.caller.Model = m
+	g := model.New(model.Options{
+		Dialer: &gateway.Dialer{},
+		Attach: func(_ context.Context, m cofferdam.Model, h http.Header) error {
+			name, format, _ := model.KeyHeader(m.Provider)
+			h.Set(name, fmt.Sprintf(format, realKey))
+			return nil
+		},
+		Find: func(_ context.Context, _ cofferdam.Scope, name string) (cofferdam.Model, error) {
+			for _, o := range others {
+				if o.Name == name {
+					o.ID = cofferdam.ModelID("m-" + name)
+					return o, nil
+				}
+			}
+			return cofferdam.Model{}, &cofferdam.Error{Kind: cofferdam.NotFound}
+		},
+		Clean: func(s string) string { return strings.ReplaceAll(s, "canary", "[redacted]") },
+	})
+	g.Hurry()
 	b.URL = "http://" + gatewaytest.Serve(t, g, b.caller, gateway.Target{Host: gateway.ModelHost, Port: 80})
 	return b
 }
 
 // post sends a call as a box does, with a key of its own.
-func (b *bench) post(t *testing.T, path, body string) (*http.Response, string) {
+func (b *bench) post(t testing.TB, path, body string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequest("POST", b.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -71,7 +94,7 @@ func (b *bench) post(t *testing.T, path, body string) (*http.Response, string) {
 }
 
 // provider is a stand-in that shows what reached it.
-func provider(t *testing.T, h http.HandlerFunc) (*httptest.Server, *[]*http.Request) {
+func provider(t testing.TB, h http.HandlerFunc) (*httptest.Server, *[]*http.Request) {
 	t.Helper()
 	var seen []*http.Request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -241,7 +264,7 @@ func TestEventsArriveBeforeTheAnswerEnds(t *testing.T) {
 	release := make(chan struct{})
 	server, _ := provider(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, "data: {\"type\":\"ping\"}\n\n")
+		io.WriteString(w, "data: {\"type\":\"content_block_start\"}\n\n")
 		w.(http.Flusher).Flush()
 		<-release
 	})
@@ -252,7 +275,7 @@ func TestEventsArriveBeforeTheAnswerEnds(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	line, err := bufio.NewReader(resp.Body).ReadString('\n') // would wait for ever if it were buffered
-	if err != nil || !strings.Contains(line, "ping") {
+	if err != nil || !strings.Contains(line, "content_block_start") {
 		t.Errorf("%q %v", line, err)
 	}
 	close(release)

@@ -54,7 +54,7 @@ func (x *exchange) run() error {
 	}
 	chain := append([]cofferdam.Model{own}, x.fallbacks()...)
 	for i, m := range chain {
-		err := x.at(m, &retries{begun: x.begun, more: i+1 < len(chain)})
+		err := x.at(m, &retries{begun: x.begun, first: x.gateway.pause, more: i+1 < len(chain)})
 		if next := (*again)(nil); !errors.As(err, &next) {
 			return err
 		}
@@ -106,8 +106,9 @@ func (x *exchange) at(m cofferdam.Model, r *retries) error {
 
 // retries decides whether there is another try.
 type retries struct {
-	begun time.Time // of the call
-	more  bool      // there is a fallback after this registration
+	begun time.Time     // of the call
+	first time.Duration // the first pause
+	more  bool          // there is a fallback after this registration
 	made  int
 }
 
@@ -134,7 +135,8 @@ func (a *again) plan() string {
 // to be left alone; final says that it wants no other try.
 func (r *retries) next(cause error, after time.Duration, final bool) error {
 	r.made++
-	pause := max(after, firstPause<<(r.made-1)-time.Duration(rand.Int64N(int64(firstPause<<(r.made-1))/2)))
+	pause := r.first << (r.made - 1)
+	pause = max(after, pause-time.Duration(rand.Int64N(int64(pause)/2)))
 	switch {
 	case !final && r.made < maxTries && pause <= longestPause && time.Since(r.begun)+pause <= tryWindow:
 		return &again{cause: cause, pause: pause}

@@ -1,0 +1,13 @@
+package model
+
+import "time"
+
+// Bounds that tests try.
+const (
+	MaxTries = maxTries
+	MaxKept  = maxKept
+	MaxCalls = maxCalls
+)
+
+// Hurry shortens the pauses between tries.
+func (g *Gateway) Hurry() { g.pause = 4 * time.Millisecond }
