@@ -34,7 +34,9 @@ type bench struct {
 	keeper *process
 	flags  []string // of the last serve
 	labs   map[string]*lab
-	disk   bool // the state folder is a disk of its own
+
+	authority *authority // of the TLS labs; nil until there is one
+	disk      bool       // the state folder is a disk of its own
 }
 
 // Run runs every script of testdata/<dir>, as many at a time as go test allows:
@@ -118,7 +120,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
 		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
-		"rehearse": cmdRehearse, // rehearse FILE: a scripted model on loopback
+		"labtls":   cmdLabTLS,   // labtls NAME HOST...: one for TLS, which writes down what it is asked
+		"rehearse": cmdRehearse, // rehearse FILE|-stop [NAME]: a scripted model on loopback, or its end
 		"operator": cmdOperator, // operator FILE: an operator file for this machine's npm registry
 		"disk":     cmdDisk,     // disk make|fill|empty|read-only|writable: the state folder's own disk
 		"contacts": cmdContacts, // contacts NAME N: that many connections arrived
