@@ -51,6 +51,7 @@ func (n *Named) only(c *Caller, h http.Handler) http.Handler {
 			Resource: r.Method + " " + n.To.String() + Clip(r.URL.EscapedPath()),
 		}
 		if err := CheckAuthority(r.Context(), c, r, n.To, act); err != nil {
+			w.Header().Set("Connection", "close")
 			AnswerRefusal(w, r, err)
 			return
 		}

@@ -199,10 +199,7 @@ func (f *forwarder) dialTLS(ctx context.Context, network, addr string) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(f.caller.Live, cancel)()
-	return f.gateway.secure(ctx, f.caller, conn, f.to)
+	return f.secure(ctx, conn)
 }
 
 // failed tells the box that the far side did not answer.

@@ -34,11 +34,13 @@ func (g *Gateway) dial(ctx context.Context, c *gateway.Caller, to gateway.Target
 // secure makes TLS of a connection to the target. The certificate has to be for
 // its name, by an authority this machine trusts; if it is not, that goes on
 // record as a refusal, since no byte of the request is sent there.
-func (g *Gateway) secure(ctx context.Context, c *gateway.Caller, conn net.Conn, to gateway.Target) (net.Conn, error) {
+func (f *forwarder) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	to := f.to
 	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
+	defer context.AfterFunc(f.caller.Live, cancel)()
 	s := tls.Client(conn, &tls.Config{
-		ServerName: string(to.Host), RootCAs: g.roots, NextProtos: []string{alpnHTTP}, MinVersion: tls.VersionTLS12,
+		ServerName: string(to.Host), RootCAs: f.gateway.roots, NextProtos: []string{alpnHTTP}, MinVersion: tls.VersionTLS12,
 	})
 	err := s.HandshakeContext(ctx)
 	if err == nil {
@@ -46,7 +48,7 @@ func (g *Gateway) secure(ctx context.Context, c *gateway.Caller, conn net.Conn, 
 	}
 	conn.Close()
 	if reason, hint := certificateReason(to, err); reason != "" {
-		return nil, gateway.Reject(ctx, c, connectRequest(to), RuleCertificate, reason, hint)
+		return nil, gateway.Reject(ctx, f.caller, connectRequest(to), RuleCertificate, reason, hint)
 	}
 	reason := "the TLS handshake with it did not come about"
 	var header tls.RecordHeaderError

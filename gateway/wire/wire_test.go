@@ -437,3 +437,33 @@ func TestEverydayQuestions(t *testing.T) {
 		t.Errorf("TXT: %v", err)
 	}
 }
+
+// The name of a session's own provider leads to its own handler on one port,
+// and nowhere on all others, also when the allow list opens them; without a
+// model, or with another protocol's, it is like any other name.
+func TestProviderRoute(t *testing.T) {
+	others, provider := new(greeter), new(greeter)
+	routes := wire.Routes{Others: others, Provider: provider}
+	allow := gatewaytest.Allow(t, "api.openai.com", "api.openai.com:8443")
+	with, _, _ := gatewaytest.NewCaller(t, policy.Grant{Allow: allow, Model: "main", Provider: "api.openai.com"})
+	with.Model = cofferdam.Model{Name: "main", Provider: "openai"}
+	without, _, _ := gatewaytest.NewCaller(t, policy.Grant{Allow: allow})
+	for _, c := range []struct {
+		caller *gateway.Caller
+		host   cofferdam.Host
+		port   uint16
+		want   gateway.Handler
+	}{
+		{with, "api.openai.com", 443, provider},
+		{with, "api.openai.com", 80, nil},
+		{with, "api.openai.com", 8443, nil},
+		{with, "api.anthropic.com", 443, others},
+		{with, "good.test", 443, others},
+		{without, "api.openai.com", 443, others},
+		{without, "api.openai.com", 8443, others},
+	} {
+		if got := routes.Handler(c.caller, gateway.Target{Host: c.host, Port: c.port}); got != c.want {
+			t.Errorf("model %q, %s:%d: %v", c.caller.Model.Name, c.host, c.port, got)
+		}
+	}
+}
