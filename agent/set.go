@@ -120,6 +120,12 @@ func (s Set) Load(name string) (Adapter, error) {
 	return parse(file, text)
 }
 
+// Added says whether an adapter is from the folder.
+func (s Set) Added(name string) bool {
+	_, ok := s.added[name]
+	return ok
+}
+
 // List returns the names of the adapters that come with the program, sorted.
 func List() []string { return Set{}.Names() }
 

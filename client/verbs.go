@@ -151,6 +151,16 @@ func (c *Client) Model(ctx context.Context, name string) (cofferdam.Model, error
 	return get[cofferdam.Model](ctx, c, at("models", name))
 }
 
+// Agents lists the agents that tasks may name.
+func (c *Client) Agents(ctx context.Context) ([]cofferdam.Adapter, error) {
+	return items[cofferdam.Adapter](ctx, c, "/v1/agents")
+}
+
+// Agent finds an agent by name.
+func (c *Client) Agent(ctx context.Context, name string) (cofferdam.Adapter, error) {
+	return get[cofferdam.Adapter](ctx, c, at("agents", name))
+}
+
 // RemoveModel forgets a model provider and its key.
 func (c *Client) RemoveModel(ctx context.Context, name string) error {
 	return c.call(ctx, request{method: "DELETE", path: at("models", name)}, nil)

@@ -47,7 +47,7 @@ func (r *Runner) open(ctx context.Context, p Plan) (*attempt, error) {
 	if p.Phase == gateway.Proof {
 		name = "command" // the platform's own checks
 	}
-	adapter, err := agent.Load(name)
+	adapter, err := r.o.Agents.Load(name)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type Options struct {
 	Policy       string              // optional; Cedar text of the operator
 	Env          []string            // optional; of every command: where the registries are, and the certificates to trust
 	Trust        []sandbox.File      // optional; by which programs in a box trust the gateways
+	Agents       agent.Set           // optional; the zero Set has those that come with the program
 	AgentTimeout time.Duration       // optional; agent.Timeout
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command

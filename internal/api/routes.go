@@ -128,7 +128,7 @@ func listTasks(c *call) (any, error) {
 	return listOf("cofferdam/task-list/v1", tasks, err)
 }
 
-// thingRoutes are the nouns that are registered: repo and model.
+// thingRoutes are the nouns that tasks name: repo, model and agent.
 func thingRoutes() []Route {
 	return []Route{
 		{Method: "POST", Path: "/v1/repos", ID: "addRepo", Doc: "register a repository", Body: cofferdam.RepoRequest{}, Reply: cofferdam.Repo{}, Created: true, call: func(c *call) (any, error) {
@@ -148,6 +148,11 @@ func thingRoutes() []Route {
 			return listOf("cofferdam/model-list/v1", all, err)
 		}},
 		{Method: "GET", Path: "/v1/models/{name}", ID: "viewModel", Doc: "one model provider", Reply: cofferdam.Model{}, call: func(c *call) (any, error) { return c.svc.Model(c.ctx, c.name) }},
+		{Method: "GET", Path: "/v1/agents", ID: "listAgents", Doc: "agents that tasks may name", Reply: cofferdam.Adapter{}, List: "cofferdam/agent-list/v1", call: func(c *call) (any, error) {
+			all, err := c.svc.ListAgents(c.ctx)
+			return listOf("cofferdam/agent-list/v1", all, err)
+		}},
+		{Method: "GET", Path: "/v1/agents/{name}", ID: "viewAgent", Doc: "one agent, how it is installed and what it would contact", Reply: cofferdam.Adapter{}, call: func(c *call) (any, error) { return c.svc.Agent(c.ctx, c.name) }},
 		{Method: "DELETE", Path: "/v1/models/{name}", ID: "removeModel", Doc: "forget a model provider and its key", call: func(c *call) (any, error) { return nil, c.svc.RemoveModel(c.ctx, c.name) }},
 	}
 }

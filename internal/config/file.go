@@ -29,6 +29,8 @@ import (
 //	internal = ["packages.example.com"]
 //	[budget]                            # of a task that names none; see budget.go
 //	cost = 5.00
+//	[agents]
+//	dir = "/etc/cofferdam/agents"       # more agents, one file each; see package agent
 //	[[price]]
 //	model = "my-model-*"
 //
@@ -48,6 +50,9 @@ type fileBody struct {
 		Hosts          map[string]string `toml:"hosts"`
 		Resolver       *string           `toml:"resolver"`
 	} `toml:"egress"`
+	Agents struct {
+		Dir string `toml:"dir"`
+	} `toml:"agents"`
 	Presets map[string][]string     `toml:"presets"`
 	Budget  fileBudget              `toml:"budget"`
 	Price   []cofferdam.ListedPrice `toml:"price"`
@@ -191,6 +196,9 @@ func (f operatorFile) fill(c *Config) error {
 			return fail("egress.allow_addresses", err.Error())
 		}
 		c.AllowAddresses = append(c.AllowAddresses, addr)
+	}
+	if c.Agents = f.body.Agents.Dir; c.Agents != "" && (!filepath.IsAbs(c.Agents) || filepath.Clean(c.Agents) != c.Agents) {
+		return invalid("file "+f.path, fmt.Sprintf("key \"agents.dir\": %q is not a clean absolute path", c.Agents), "give the whole path, without . and ..")
 	}
 	if err := f.fillNames(c, fail); err != nil {
 		return err

@@ -49,15 +49,45 @@ func (s *server) attachKey(ctx context.Context, m cofferdam.Model, h http.Header
 	return v.SetHeader(h, name, format)
 }
 
-func needsModel(name string) (bool, error) {
-	a, err := agent.Load(name)
+// readAgents reads the operator's folder of adapters; a bad one ends the start.
+func (s *server) readAgents(context.Context) (err error) {
+	if s.Agents != "" {
+		if s.agents, err = agent.Read(s.Agents); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.agents.Names() {
+		a, err := s.agents.Load(name)
+		if err != nil {
+			return err
+		}
+		g := cofferdam.Adapter{
+			Schema: "cofferdam/agent/v1", Name: a.Name, Title: a.Title, Version: a.Version, Providers: a.Providers, Place: "box",
+			Setup: a.Setup, Reaches: a.Allow, Command: a.Argv, Resumes: a.Resumes(), Reader: a.Reader, Added: s.agents.Added(name),
+		}
+		if a.Brain {
+			g.Place = "server"
+		}
+		if a.Shell != "" {
+			g.Command = []string{a.Shell}
+		}
+		for _, c := range a.Contacts {
+			g.Contacts = append(g.Contacts, cofferdam.Contact(c))
+		}
+		s.known = append(s.known, g)
+	}
+	return nil
+}
+
+func (s *server) needsModel(name string) (bool, error) {
+	a, err := s.agents.Load(name)
 	return len(a.Providers) > 0, err
 }
 
 // hears says whether an agent can be told something while it runs.
-func hears(name string) (bool, error) {
-	a, err := agent.Load(name)
-	return a.Brain || len(a.Resume) > 0, err
+func (s *server) hears(name string) (bool, error) {
+	a, err := s.agents.Load(name)
+	return a.Resumes(), err
 }
 
 // listen opens the unix socket and, unless it is off, the loopback address.

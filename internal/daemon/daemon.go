@@ -23,6 +23,7 @@ import (
 	"golang.org/x/term"
 
 	"cofferdam"
+	"cofferdam/agent"
 	"cofferdam/internal/api"
 	"cofferdam/internal/config"
 	"cofferdam/internal/doctor"
@@ -62,6 +63,8 @@ type server struct {
 	log     *slog.Logger
 	started time.Time
 	presets map[string][]string
+	agents  agent.Set
+	known   []cofferdam.Adapter // the same, as faces tell them
 	parts
 	stops []func()
 }
@@ -70,7 +73,7 @@ type server struct {
 func Run(ctx context.Context, c config.Config) error {
 	s := &server{Config: c, log: logger(c), started: time.Now()}
 	defer s.down()
-	if err := inTurn(ctx, s.examine, s.claim); err != nil {
+	if err := inTurn(ctx, s.readAgents, s.examine, s.claim); err != nil {
 		return err
 	}
 	// The engine takes longest to start, and nothing before move needs it.
@@ -207,7 +210,7 @@ func (s *server) service() *service.Service {
 		Scope: s.scope, Version: config.Version, Started: s.started,
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
 		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace,
-		CheckUpstream: s.checkUpstream, NeedsModel: needsModel, Hears: hears, Presets: s.presets,
+		CheckUpstream: s.checkUpstream, Agents: s.known, NeedsModel: s.needsModel, Hears: s.hears, Presets: s.presets,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
 		PublicKey: s.signer.Public(),
 	})

@@ -145,7 +145,7 @@ func (s *server) attach(ctx context.Context) error {
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
-		Trust: trust, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
+		Agents: s.agents, Trust: trust, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})
 	if err != nil {
 		return err

@@ -56,6 +56,11 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 			}
 			return "refs/heads/main", m.fault()
 		},
+		Agents: []cofferdam.Adapter{
+			{Schema: "cofferdam/agent/v1", Name: "claude", Title: "Claude Code", Version: "1", Providers: []string{"anthropic"}, Place: "box", Resumes: true},
+			{Schema: "cofferdam/agent/v1", Name: "command", Title: "a command of your own", Place: "box"},
+			{Schema: "cofferdam/agent/v1", Name: "loop", Title: "Cofferdam's own agent", Version: "1", Providers: []string{"anthropic", "openai"}, Place: "server", Resumes: true},
+		},
 		NeedsModel: func(agent string) (bool, error) {
 			if agent != "claude" && agent != "command" {
 				return false, invalid("memory.NeedsModel", "agent "+agent, "there is none of this name", "use claude or command")

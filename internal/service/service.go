@@ -105,6 +105,7 @@ type Options struct {
 	// CheckUpstream looks at a repository before it is added and returns its
 	// base branch: the one asked for, or the one HEAD names.
 	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)
+	Agents        []cofferdam.Adapter // by name
 	// NeedsModel says whether an agent calls a model; an error if there is no such agent.
 	NeedsModel func(agent string) (bool, error)
 	// Hears says whether an agent can be told something while it runs.

@@ -70,6 +70,7 @@ func TestOnlyPersons(t *testing.T) {
 			return s.FollowTask(ctx, "t-1", func(cofferdam.Progress) error { return nil })
 		},
 		"repo": func(ctx context.Context) error { _, err := s.Repo(ctx, "shop"); return err }, "repos": func(ctx context.Context) error { _, err := s.ListRepos(ctx); return err },
+		"agent": func(ctx context.Context) error { _, err := s.Agent(ctx, "loop"); return err }, "agents": func(ctx context.Context) error { _, err := s.ListAgents(ctx); return err },
 		"model": func(ctx context.Context) error { _, err := s.Model(ctx, "x"); return err }, "models": func(ctx context.Context) error { _, err := s.ListModels(ctx); return err },
 		"merge": func(ctx context.Context) error { _, err := s.ViewMerge(ctx, "t-1"); return err }, "merges": func(ctx context.Context) error { _, err := s.ListMerges(ctx); return err },
 		"session": func(ctx context.Context) error { _, err := s.Session(ctx, "s-1"); return err }, "sessions": func(ctx context.Context) error { _, err := s.ListSessions(ctx, "", 0); return err },
