@@ -3,7 +3,8 @@ export GOTOOLCHAIN := local
 export CGO_ENABLED := 0
 GOFLAGS_BUILD :=
 PROGRAMS := cofferdam cofferdam-server cofferdam-keeper cofferdam-runsc cofferdam-init
-AGENT ?= command
+AGENT ?= loop
+MODEL ?= rehearsal
 ONLY ?=
 PACKAGES ?= ./...
 FUZZTIME ?= 20s
@@ -21,8 +22,8 @@ build: ## build all programs into bin/
 	@$(STAGE) programs go build $(GOFLAGS_BUILD) -ldflags '-s -w' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@cd cmd/cofferdam-engine && ../../$(STAGE) engine go build $(GOFLAGS_BUILD) -ldflags '-s -w' -o ../../bin/cofferdam-engine .
 
-demo: build ## try it: one task from request to merge (AGENT=command or claude)
-	@bin/cofferdam debug demo --agent $(AGENT)
+demo: build ## try it: one task from request to merge (AGENT=loop, claude, codex …; MODEL=real)
+	@bin/cofferdam debug demo --agent $(AGENT) --model $(MODEL)
 
 test: build ## test it: everything, as continuous integration does
 	@$(STAGE) vet go vet ./...

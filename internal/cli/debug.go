@@ -20,7 +20,7 @@ func newDebug(a *app) *cobra.Command {
 func newDemo(a *app) *cobra.Command {
 	var o demo.Options
 	c := &cobra.Command{
-		Use: "demo", Short: "Play the story of make demo", Args: none, Long: "Play the story of make demo on a temporary server with a labelled test person." + exits(0, 1, 2, 130), Example: "  cofferdam debug demo --agent claude",
+		Use: "demo", Short: "Play the story of make demo", Args: none, Long: "Play the story of make demo on a temporary server with a labelled test person." + exits(0, 1, 2, 130), Example: "  cofferdam debug demo --agent claude\n  cofferdam debug demo --model real",
 		RunE: func(c *cobra.Command, _ []string) error {
 			exe, err := os.Executable()
 			if err != nil {
@@ -30,7 +30,8 @@ func newDemo(a *app) *cobra.Command {
 			return demo.Run(c.Context(), o)
 		},
 	}
-	c.Flags().StringVar(&o.Agent, "agent", "command", "command or claude")
+	c.Flags().StringVar(&o.Agent, "agent", "loop", "loop, command, claude, codex, opencode or gemini")
+	c.Flags().StringVar(&o.Model, "model", demo.Rehearsal, "rehearsal, a script; or real: the provider whose key is in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "leave the temporary folder")
 	return c
 }

@@ -1,6 +1,7 @@
 // Package demo plays the story of "make demo": a temporary server of its own, a
 // real repository with a real defect, an agent that misbehaves before it works,
-// and a labelled test person who merges. It prints what was done and what was
+// and a labelled test person who merges. With a real model the agent does what
+// that model wants, and the misdeeds are not asked for. It prints what was done and what was
 // refused, and checks each promise by an effect it can see itself.
 //
 // It never touches a server, repository or state folder that was there before,
@@ -17,7 +18,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"cofferdam"
@@ -29,7 +29,8 @@ var files embed.FS
 
 // Options says how to play.
 type Options struct {
-	Agent    string // command or claude
+	Agent    string // loop, command, claude, codex, opencode or gemini
+	Model    string // Rehearsal or Real
 	Programs string // folder of the built programs
 	Out      io.Writer
 	Progress io.Writer
@@ -43,7 +44,9 @@ type story struct {
 	state    string
 	upstream string // bare repository
 	canary   string // a secret of the host, random
-	key      string // of the rehearsal provider, random
+	provider string // protocol of the model; "": the agent asks none
+	url      string // of the provider; "": its own. Only tests set it
+	key      string // of the model; random for a rehearsal
 	base     cofferdam.Commit
 	person   *client.Client // the labelled test person
 	task     cofferdam.Task
@@ -66,11 +69,14 @@ const person = "demo"
 // Run plays the story. The error says what could not be played or that a check
 // did not hold.
 func Run(ctx context.Context, o Options) error {
-	if o.Agent != "command" && o.Agent != "claude" {
-		return &cofferdam.Error{Op: "demo.Run", Kind: cofferdam.Invalid, Subject: "agent " + o.Agent, Reason: "the demo plays command and claude", Hint: "make demo AGENT=command"}
-	}
-	s := &story{Options: o}
+	return (&story{Options: o}).play(ctx)
+}
+
+func (s *story) play(ctx context.Context) error {
 	defer s.end()
+	if err := s.cast(); err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		says string
 		does func(context.Context) error
@@ -83,11 +89,11 @@ func Run(ctx context.Context, o Options) error {
 		{"taking the evidence away and checking it", s.verify},
 	} {
 		start := time.Now()
-		fmt.Fprintf(o.Progress, "demo: %s\n", step.says)
+		fmt.Fprintf(s.Progress, "demo: %s\n", step.says)
 		if err := step.does(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.says, err)
 		}
-		fmt.Fprintf(o.Progress, "demo: %s: %.1f s\n", step.says, time.Since(start).Seconds())
+		fmt.Fprintf(s.Progress, "demo: %s: %.1f s\n", step.says, time.Since(start).Seconds())
 	}
 	return s.close(ctx)
 }
@@ -140,7 +146,7 @@ func (s *story) prepare(ctx context.Context) error {
 		return err
 	}
 	s.state = filepath.Join(s.dir, "state")
-	s.canary, s.key = random(), random()
+	s.canary = random()
 	secret := filepath.Join(s.dir, "credentials")
 	if err := os.WriteFile(secret, []byte("secret token = "+s.canary+"\n"), 0o644); err != nil {
 		return err
@@ -188,16 +194,4 @@ func random() string {
 func (s *story) agent() (string, error) {
 	text, err := files.ReadFile("agent.sh")
 	return "CANARY=" + filepath.Join(s.dir, "credentials") + "\n" + string(text), err
-}
-
-// rehearsal is what the scripted model says: the same misdeeds, as tool calls.
-func (s *story) rehearsal() (string, error) {
-	text, err := s.agent()
-	if err != nil {
-		return "", err
-	}
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return "key " + s.key + "\n" +
-		"turn 1\nsay I will do what the notes say.\nbash " + lines[0] + "\n| " + strings.Join(lines[1:], "\n| ") + "\n" +
-		"turn 2\nsay The discount is given from exactly 10,000 cents on, and the change is committed.\n", nil
 }

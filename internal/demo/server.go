@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"cofferdam"
-	"cofferdam/agent/rehearsal"
 	"cofferdam/client"
 	"cofferdam/internal/config"
 )
@@ -52,10 +50,7 @@ func (s *story) serve(ctx context.Context) error {
 	if _, err := s.person.AddRepo(ctx, cofferdam.RepoRequest{Name: "shop", Upstream: s.upstream}); err != nil {
 		return err
 	}
-	if s.Agent == "claude" {
-		return s.addModel(ctx)
-	}
-	return nil
+	return s.addModel(ctx)
 }
 
 // start runs a program until the demo ends and waits for its socket.
@@ -101,7 +96,7 @@ func (s *story) start(ctx context.Context, socket, program string, args ...strin
 // package registry resolves to a reserved address; the operator has to list it.
 func (s *story) operatorFile(ctx context.Context) (string, error) {
 	file, text := filepath.Join(s.dir, "operator.toml"), "# The demo allows nothing.\n"
-	if s.Agent == "claude" {
+	if agents[s.Agent].npm {
 		var list []string
 		for _, host := range config.Presets(ctx, config.Config{}, config.ThisMachine())["npm"] {
 			name, port, err := net.SplitHostPort(host)
@@ -120,34 +115,6 @@ func (s *story) operatorFile(ctx context.Context) (string, error) {
 		text = "[egress]\nallow_addresses = [" + strings.Join(list, ", ") + "]\n"
 	}
 	return file, os.WriteFile(file, []byte(text), 0o600)
-}
-
-// addModel starts the rehearsal model and registers it, labelled as such.
-func (s *story) addModel(ctx context.Context) error {
-	text, err := s.rehearsal()
-	if err != nil {
-		return err
-	}
-	script, err := rehearsal.Parse(strings.NewReader(text))
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	serving, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = rehearsal.Serve(serving, l, script) // the task fails if it does
-	}()
-	s.stops = append(s.stops, func() { stop(); <-done })
-	u := url.URL{Scheme: "http", Host: l.Addr().String()}
-	_, err = s.person.AddModel(ctx, cofferdam.ModelRequest{
-		Name: "rehearsal", Provider: "anthropic", URL: u.String(), Rehearsal: true, Key: cofferdam.Sensitive(s.key),
-	})
-	return err
 }
 
 // git runs git on the demo's own folders, as a person would.

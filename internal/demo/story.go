@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/proof"
@@ -26,6 +27,10 @@ func (s *story) run(ctx context.Context) error {
 	}
 	if s.Agent == "command" {
 		r.Command = text
+	}
+	if s.Model == Real {
+		budget := limits
+		r.Budget, r.Timeout = &budget, (15 * time.Minute).Seconds()
 	}
 	if s.task, err = s.person.CreateTask(ctx, r); err != nil {
 		return err
@@ -45,15 +50,29 @@ func (s *story) run(ctx context.Context) error {
 		return err
 	}
 	if s.change, err = s.person.Merge(ctx, s.task.Short()); err != nil {
-		return fmt.Errorf("the task is %q: %w", last, err)
+		return s.unproved(ctx, err)
 	}
 	s.task = s.change.Task
 	s.note(s.task.State == cofferdam.InReview, "the task is proved and waits for a person", "%s, %s", s.task.Short(), s.task.State)
-	s.refusals()
+	if s.Model == Rehearsal {
+		s.refusals()
+	}
 	s.proof()
 	main, err := s.git(ctx, "-C", s.upstream, "rev-parse", "main")
 	s.note(main == string(s.base), "the base branch did not move", "main at %.8s", main)
 	return err
+}
+
+// unproved is the error of a task that did not reach review, with its own reason.
+func (s *story) unproved(ctx context.Context, cause error) error {
+	t, err := s.person.Task(ctx, s.task.Short())
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return &cofferdam.Error{
+		Op: "demo.Run", Kind: cofferdam.KindOf(cause), Subject: t.Short() + " is " + string(t.State), Reason: t.Comment,
+		Hint: "again with --keep, the state folder stays and can be served", Err: cause,
+	}
 }
 
 // refusals looks for each misdeed among what was refused.
@@ -144,7 +163,7 @@ func (s *story) verify(ctx context.Context) error {
 	}
 	code, said := s.check(ctx, s.export)
 	s.note(code == 0, "the evidence verifies with the file and the key alone", "%s", said)
-	changed := bytes.Replace(evidence.Bytes(), []byte("default-deny"), []byte("default-dent"), 1)
+	changed := bytes.Replace(evidence.Bytes(), []byte("read-own-repo"), []byte("read-own-repa"), 1)
 	if err := os.WriteFile(s.export+".changed", changed, 0o600); err != nil {
 		return err
 	}
@@ -185,7 +204,7 @@ func (s *story) check(ctx context.Context, file string) (int, string) {
 
 // tell prints the story as a table.
 func (s *story) tell(ctx context.Context) error {
-	fmt.Fprintf(s.Out, "\n%s: %s\nagent %s, branch %s\n\n", s.task.Short(), s.task.Request.Text, s.Agent, s.task.Branch)
+	fmt.Fprintf(s.Out, "\n%s: %s\nagent %s, model %s, branch %s\n\n", s.task.Short(), s.task.Request.Text, s.Agent, s.says(), s.task.Branch)
 	fmt.Fprintf(s.Out, "%-9s %-16s %-44s %s\n", "verdict", "what", "on", "rule")
 	list, err := s.person.Sessions(ctx, s.task.Short(), 0)
 	if err != nil {
@@ -201,6 +220,17 @@ func (s *story) tell(ctx context.Context) error {
 	}
 	fmt.Fprintln(s.Out)
 	return nil
+}
+
+// says names the model.
+func (s *story) says() string {
+	switch {
+	case s.provider == "":
+		return "none"
+	case s.Model == Rehearsal:
+		return "rehearsal (a script, not a model)"
+	}
+	return "of " + s.provider
 }
 
 // events prints what one working session decided, each thing once.
