@@ -17,7 +17,8 @@ import (
 // millionths of a US dollar.
 type Amount struct{ Tokens, Cost, Calls int64 }
 
-func (a Amount) plus(b Amount) Amount {
+// Plus returns the sum.
+func (a Amount) Plus(b Amount) Amount {
 	return Amount{a.Tokens + b.Tokens, a.Cost + b.Cost, a.Calls + b.Calls}
 }
 
@@ -72,7 +73,7 @@ func (r *Reservation) Hold(a Amount) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := m.taken.minus(r.held).plus(a)
+	next := m.taken.minus(r.held).Plus(a)
 	for _, l := range []struct {
 		what               string
 		limit, wants, more int64
@@ -104,7 +105,7 @@ func (r *Reservation) Settle(spent Amount) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.taken = m.taken.minus(r.held).plus(spent)
+	m.taken = m.taken.minus(r.held).Plus(spent)
 	r.meter = nil
 }
 

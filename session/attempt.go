@@ -149,7 +149,7 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 				r.Checks = append(r.Checks, run)
 			}
 		}
-		r.Box, r.Usage = s.box, s.usage
+		r.Box, r.Usage = s.box, s.spent()
 	})
 	if r.Session == "" { // sealed by other hands before there was a result
 		r.Session, r.Failure, r.Reason = a.plan.ID, cofferdam.ReasonBox, "the session's log was sealed before it had a result"

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cofferdam"
+	"cofferdam/budget"
 	"cofferdam/gateway"
 	"cofferdam/policy"
 	"cofferdam/sandbox"
@@ -114,8 +115,16 @@ func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, 
 		c.Counts.ModelCalls.Store(s.usage.ModelCalls)
 		c.Counts.InputTokens.Store(s.usage.InputTokens)
 		c.Counts.OutputTokens.Store(s.usage.OutputTokens)
+		c.Counts.Cost.Store(s.usage.Cost)
+		c.Counts.Unpriced.Store(s.usage.Unpriced)
+		c.Budget = budget.New(p.Budget, spentBy(p.Spent).Plus(spentBy(s.spent())))
 	})
 	return c, nil
+}
+
+// spentBy is what a usage takes of a budget.
+func spentBy(u cofferdam.Usage) budget.Amount {
+	return budget.Amount{Tokens: u.InputTokens + u.OutputTokens, Cost: u.Cost, Calls: u.ModelCalls}
 }
 
 // fill returns l with the fields that say nothing taken from other.

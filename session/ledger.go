@@ -40,11 +40,13 @@ type seen struct {
 	box      Box
 	result   *Result
 	usage    cofferdam.Usage
-	acts     int64  // decisions
-	thwarted int    // acts of git that were allowed and failed
-	model    string // outcome of the latest model call
-	ended    bool   // sealed
-	invalid  error  // an event of our own that cannot be read
+	calls    map[uint64]cofferdam.Usage // of the model, that were let through and have no outcome yet
+	limit    string                     // the reason why the budget ended it; "" if it did not
+	acts     int64                      // decisions
+	thwarted int                        // acts of git that were allowed and failed
+	model    string                     // outcome of the latest model call
+	ended    bool                       // sealed
+	invalid  error                      // an event of our own that cannot be read
 }
 
 // execution is one command of a box, as the log says it.
@@ -82,14 +84,23 @@ const (
 	fieldHit     = "hit"     // the environment was there already
 	fieldDropped = "dropped" // rules of the project file that the grant does not cover
 	fieldTries   = "tries"   // of the setup
-	fieldInput   = "input_tokens"
-	fieldOutput  = "output_tokens"
+
+	// Of model.call events, as gateway/model writes them; a test compares.
+	fieldInput        = "input_tokens"
+	fieldOutput       = "output_tokens"
+	fieldCost         = "cost_microdollars"
+	fieldUnpriced     = "unpriced"
+	fieldReserved     = "reserved_tokens"
+	fieldReservedCost = "reserved_microdollars"
+	fieldCutBy        = "cut_by"
+	ruleBudget        = "budget"
+	ruleUnpriced      = "unpriced"
 )
 
 // openLedger reads what is on record.
 func openLedger(ctx context.Context, log *trace.Log, event cofferdam.Event) (*ledger, error) {
 	l := &ledger{log: log, event: event}
-	l.seen.execs, l.seen.checks = map[cofferdam.ExecID]*execution{}, map[int]CheckRun{}
+	l.seen.execs, l.seen.checks, l.seen.calls = map[cofferdam.ExecID]*execution{}, map[int]CheckRun{}, map[uint64]cofferdam.Usage{}
 	err := l.each(ctx, func(e cofferdam.Event) error {
 		l.seen.note(e)
 		return l.seen.invalid
@@ -250,16 +261,50 @@ func (s *seen) noteStep(f map[string]string) {
 	}
 }
 
+// noteModel counts what model calls spend. A call without an outcome, because
+// this process ended in the middle of it, has spent what was reserved for it.
 func (s *seen) noteModel(e cofferdam.Event) {
+	f := e.Fields
+	if e.Verdict == cofferdam.Refused && (e.Rule == ruleBudget || e.Rule == ruleUnpriced) {
+		s.limit = e.Reason
+	}
 	if e.Of == nil {
+		if tokens, reserved := f[fieldReserved]; reserved {
+			s.calls[e.Seq] = cofferdam.Usage{ModelCalls: 1, InputTokens: number(tokens), Cost: number(f[fieldReservedCost])}
+		}
 		return
 	}
+	delete(s.calls, *e.Of)
 	s.model = e.Outcome
-	if _, counted := e.Fields[fieldInput]; counted {
-		s.usage.ModelCalls++
-		s.usage.InputTokens += number(e.Fields[fieldInput])
-		s.usage.OutputTokens += number(e.Fields[fieldOutput])
+	if f[fieldCutBy] == ruleBudget {
+		s.limit = e.Reason
 	}
+	if _, counted := f[fieldInput]; counted {
+		s.usage.ModelCalls++
+		s.usage.InputTokens += number(f[fieldInput])
+		s.usage.OutputTokens += number(f[fieldOutput])
+		s.usage.Cost += number(f[fieldCost])
+		if f[fieldUnpriced] != "" {
+			s.usage.Unpriced++
+		}
+	}
+}
+
+// spent is the usage, with what calls without an outcome may have spent.
+func (s *seen) spent() cofferdam.Usage {
+	u := s.usage
+	for _, c := range s.calls {
+		u.ModelCalls += c.ModelCalls
+		u.InputTokens += c.InputTokens
+		u.Cost += c.Cost
+	}
+	return u
+}
+
+// overBudget returns why the budget ended the work; "" if it did not.
+func (l *ledger) overBudget() (why string) {
+	l.look(func(s *seen) { why = s.limit })
+	return why
 }
 
 // decode reads JSON that this room recorded.

@@ -194,6 +194,9 @@ func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
 		// What it did until then is captured all the same.
 		r.Failure, r.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
 	}
+	if why := a.ledger.overBudget(); why != "" { // whatever the agent made of it
+		r.Failure, r.Reason = cofferdam.ReasonBudget, why
+	}
 	if heard {
 		return nil // an earlier process put it on record
 	}

@@ -39,7 +39,7 @@ var (
 // its repository, agent, model and hosts exist is for the caller to find out.
 func Check(r cofferdam.TaskRequest) error {
 	for _, check := range []func(cofferdam.TaskRequest) error{
-		checkText, checkChecks, checkDone, checkAgent, checkReach, checkLimits,
+		checkText, checkChecks, checkDone, checkAgent, checkReach, checkLimits, checkBudget,
 	} {
 		if err := check(r); err != nil {
 			return err
@@ -170,6 +170,22 @@ func checkLimits(r cofferdam.TaskRequest) error {
 	}
 	if math.IsNaN(l.CPU) || l.CPU < 0 || l.CPU > maxCPU {
 		return invalid("limit of cpu", fmt.Sprintf("must be between 0 and %d", maxCPU), "leave it out for the default")
+	}
+	return nil
+}
+
+func checkBudget(r cofferdam.TaskRequest) error {
+	if r.Budget == nil {
+		return nil
+	}
+	b := *r.Budget
+	switch {
+	case b.Tokens != 0 && (b.Tokens < cofferdam.MinTokens || b.Tokens > cofferdam.MaxTokens):
+		return invalid("limit of tokens", fmt.Sprintf("must be between %d and %d", cofferdam.MinTokens, cofferdam.MaxTokens), "leave it out for the operator's default")
+	case b.Cost != 0 && (b.Cost < cofferdam.MinCost || b.Cost > cofferdam.MaxCost):
+		return invalid("limit of cost", fmt.Sprintf("must be between %s and %s", cofferdam.Dollars(cofferdam.MinCost), cofferdam.Dollars(cofferdam.MaxCost)), "leave it out for the operator's default")
+	case b.Calls < 0 || b.Calls > cofferdam.MaxCalls:
+		return invalid("limit of model calls", fmt.Sprintf("must be between 1 and %d", cofferdam.MaxCalls), "leave it out for the operator's default")
 	}
 	return nil
 }

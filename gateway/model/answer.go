@@ -38,7 +38,7 @@ func (a *answer) pass(resp *http.Response) error {
 		// Nobody could count it. It is not unpacked: what a box gets are the
 		// provider's own bytes, and no provider of today does this unasked.
 		return &cofferdam.Error{
-			Op: "model.Forward", Kind: cofferdam.Unavailable, Subject: "model provider",
+			Op: "model.Forward", Kind: cofferdam.Denied, Subject: "model provider", // not to be tried again
 			Reason: "its answer is compressed, though it was asked for plain text, so its tokens cannot be counted",
 			Hint:   "a person can give the model another address, with cofferdam model add",
 		}
@@ -91,9 +91,9 @@ func (a *answer) flush() {
 // Cookies, and whatever else there is, are not.
 func passHeader(name string) bool {
 	switch name {
-	case "Content-Type", "Content-Length", "Content-Encoding", "Cache-Control", "Request-Id", "Retry-After",
-		"X-Should-Retry", rehearsalHeader:
+	case "Content-Type", "Content-Length", "Content-Encoding", "Cache-Control", "Request-Id", "X-Request-Id", "Retry-After", "Retry-After-Ms",
+		"X-Should-Retry", "X-Reasoning-Included", rehearsalHeader:
 		return true
 	}
-	return strings.HasPrefix(name, "Anthropic-Ratelimit-")
+	return strings.HasPrefix(name, "Anthropic-Ratelimit-") || strings.HasPrefix(name, "X-Ratelimit-")
 }

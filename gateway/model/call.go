@@ -236,6 +236,8 @@ func outcome(m cofferdam.Model, resp *http.Response, a *answer, err error, begun
 		o.Fields["rehearsal"] = "true"
 	}
 	switch {
+	case a.spending.cutReason() != "":
+		o.Status, o.Reason = gateway.Cut, a.spending.cutReason()
 	case err != nil: // Handle tells a cut session from a failure
 	case resp.StatusCode >= http.StatusBadRequest:
 		o.Status, o.Reason = gateway.Failed, refused(m, resp.StatusCode)

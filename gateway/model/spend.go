@@ -67,6 +67,7 @@ type spending struct {
 	ask    ask
 	held   *budget.Reservation
 	guess  tokens // what was reserved when it was sent
+	cut    error  // why it was ended in the middle; nil if it was not
 }
 
 // reserve takes from the task's budget what a call may cost, before it is sent;
@@ -138,7 +139,17 @@ func (s *spending) hold(u *usage) error {
 	if s == nil || !s.ask.Stream {
 		return nil
 	}
-	return s.held.Hold(s.amount(u.soFar(s.guess)))
+	s.cut = s.held.Hold(s.amount(u.soFar(s.guess)))
+	return s.cut
+}
+
+// cutReason says why the budget ended a call in the middle; "" if it did not.
+func (s *spending) cutReason() string {
+	if s == nil || s.cut == nil {
+		return ""
+	}
+	reason, _ := gateway.Explain(s.cut)
+	return reason
 }
 
 // settle puts what the call really took in the place of what was reserved,
@@ -185,7 +196,7 @@ func (s *spending) settle(a *answer, err error) map[string]string {
 	if estimated {
 		fields[FieldEstimated] = "true"
 	}
-	if cutByBudget(err) {
+	if s.cut != nil {
 		fields[FieldCutBy] = RuleBudget
 	}
 	return fields
@@ -195,11 +206,6 @@ func (s *spending) settle(a *answer, err error) map[string]string {
 func unsent(err error) bool {
 	var op *net.OpError
 	return cofferdam.KindOf(err) == cofferdam.Denied || errors.As(err, &op) && op.Op == "dial"
-}
-
-// cutByBudget says whether err is what hold returned.
-func cutByBudget(err error) bool {
-	return err != nil && cofferdam.KindOf(err) == cofferdam.Exhausted
 }
 
 // refusedForMoney says whether err refuses a call by one of the rules above.

@@ -111,6 +111,8 @@ type Options struct {
 	// Hears says whether an agent can be told something while it runs.
 	Hears     func(agent string) (bool, error)
 	Presets   map[string][]string // see config.Presets
+	Budget    cofferdam.Budget    // of a task that names none; zero fields: no limit
+	MaxBudget cofferdam.Budget    // the most a task may ask for; zero fields: no bound
 	Doctor    func(ctx context.Context) doctor.Report
 	PublicKey string           // note verifier of receipts and traces
 	Now       func() time.Time // nil: time.Now

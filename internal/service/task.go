@@ -49,6 +49,9 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleModel(ctx, op, r, needs); err != nil {
 		return cofferdam.Repo{}, err
 	}
+	if err := s.settleBudget(op, r); err != nil {
+		return cofferdam.Repo{}, err
+	}
 	if _, err := policy.ParseAllow(r.Allow, s.Presets); err != nil {
 		return cofferdam.Repo{}, err
 	}

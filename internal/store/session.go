@@ -94,6 +94,8 @@ func (s *Store) TaskUsage(ctx context.Context, t cofferdam.TaskID) (cofferdam.Us
 		sum.OutputTokens += r.result.Usage.OutputTokens
 		sum.ModelCalls += r.result.Usage.ModelCalls
 		sum.Refused += r.result.Usage.Refused
+		sum.Cost += r.result.Usage.Cost
+		sum.Unpriced += r.result.Usage.Unpriced
 	}
 	return sum, broken(op, s.path, err)
 }

@@ -214,12 +214,18 @@ func (s *steps) move(ctx context.Context, t cofferdam.Task, v verdict, set func(
 // box is no finding about the work: it is tried again in a new one, a few times.
 func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p session.Plan) (session.Result, error) {
 	p.Scope, p.Task, p.Number, p.Attempt, p.Request = t.Scope, t.ID, t.Number, t.Attempt, t.Request
+	if t.Request.Budget != nil {
+		p.Budget = *t.Request.Budget
+	}
 	for {
 		plan, res, try, err := s.o.Store.LatestSession(ctx, t.ID, t.Attempt, purpose)
 		switch {
 		case cofferdam.KindOf(err) == cofferdam.NotFound, err == nil && res != nil && res.Failure == cofferdam.ReasonBox && try < maxTries:
 			plan, try = p, try+1
 			plan.ID = cofferdam.SessionID(cofferdam.NewID("s"))
+			if plan.Spent, err = s.o.Store.TaskUsage(ctx, t.ID); err != nil {
+				return session.Result{}, err
+			}
 			if err := s.o.Store.BeginSession(ctx, purpose, try, plan); err != nil {
 				return session.Result{}, err
 			}
