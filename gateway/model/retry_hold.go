@@ -131,6 +131,12 @@ func begins(p *protocol, text []byte, events bool) int {
 			return nothing
 		}
 		text = rest
+		if name, ok := bytes.CutPrefix(line, []byte("event:")); ok {
+			name := strings.TrimSpace(string(name))
+			if name != "error" && name != "response.failed" && !slices.Contains(preamble, name) {
+				return some // its data may come later
+			}
+		}
 		data, ok := bytes.CutPrefix(line, []byte("data:"))
 		if !ok {
 			continue

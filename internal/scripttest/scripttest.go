@@ -109,6 +109,9 @@ func setUp(e *testscript.Env, bin string) error {
 	for _, keep := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "GOPROXY", "GOFLAGS", "GOTOOLCHAIN"} {
 		e.Setenv(keep, os.Getenv(keep))
 	}
+	if cache, err := os.UserCacheDir(); err == nil { // HOME is the script's own
+		e.Setenv("GOCACHE", filepath.Join(cache, "go-build"))
+	}
 	return os.MkdirAll(filepath.Join(e.WorkDir, "out"), 0o755)
 }
 
@@ -120,6 +123,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
 		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
+		"stub":     cmdStub,     // stub NAME FILE: a model provider that sends the bytes it is told to
 		"labtls":   cmdLabTLS,   // labtls NAME HOST...: one for TLS, which writes down what it is asked
 		"rehearse": cmdRehearse, // rehearse FILE|-stop [NAME]: a scripted model on loopback, or its end
 		"operator": cmdOperator, // operator FILE: an operator file for this machine's npm registry
