@@ -11,7 +11,8 @@
 //
 // What goes to an allowed host is read: TLS is terminated and every request
 // judged. An entry splice:HOST[:PORT] or splice:*.HOST[:PORT] asks that TLS to
-// that host passes unseen instead. Where several entries match a host, the most
+// that host passes unseen instead: for clients that have its certificates built
+// in, show a certificate of their own, or speak no HTTP/1.1. Where several entries match a host, the most
 // specific name decides: a host before a wildcard, a longer wildcard before a
 // shorter one. Of two that are alike the host is read. A project file cannot
 // ask for a splice: what its list leaves standing keeps what it had.

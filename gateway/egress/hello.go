@@ -26,6 +26,7 @@ const (
 	alertAccessDenied    = 49
 	alertUnrecognized    = 112 // unrecognized_name
 	alertNoProtocol      = 120 // no_application_protocol
+	alertECHRequired     = 121 // ech_required
 	messageClientHello   = 1
 	messageHeader        = 4
 	maxHello             = 32 << 10 // with post-quantum keys a hello has 2 KiB

@@ -129,8 +129,11 @@ func TestProviderClientThatDoesNotTrustUs(t *testing.T) {
 		t.Error("trusts us")
 	}
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if slices.Contains(l.refusals(), egress.RuleUntrusted+" "+providerName+":443") {
-			return
+		for _, e := range l.record.Events() {
+			if e.Rule == egress.RuleUntrusted && e.Resource == providerName+":443" {
+				contains(t, e.Fields["hint"], egress.TrustPath, "http://model.cofferdam.internal")
+				return
+			}
 		}
 	}
 	t.Errorf("refusals: %q", l.refusals())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -113,16 +114,25 @@ func checkHello(c *gateway.Caller, p *peekConn, to gateway.Target, splice bool) 
 		r.Fields = map[string]string{"sni": string(h.name)}
 		return h, reject(c, r, RuleHost, fmt.Sprintf("the TLS handshake names %s, but %s was asked for", h.name, to.Host),
 			"connect to the host by its own name")
-	case h.ech:
-		return h, reject(c, r, RuleHidden, "the TLS handshake carries an encrypted hello, which can name another host",
-			"turn encrypted client hello (ECH) off in the client")
+	case h.ech && splice: // browsers always seem to carry one; where TLS is terminated it has no reader, and no effect
+		return h, hidden(c, to)
 	case !h.http && !splice:
-		return h, reject(c, r, RuleProtocol, "the TLS handshake offers no HTTP/1.1, and nothing else is read inside TLS", spliceHint(to))
+		return h, unheard(c, to, RuleProtocol, "the TLS handshake offers no HTTP/1.1, and nothing else is read inside TLS", passHint(c, to))
 	}
 	return h, nil
 }
 
-func spliceHint(to gateway.Target) string {
+// hidden refuses a hello inside a hello.
+func hidden(c *gateway.Caller, to gateway.Target) error {
+	return reject(c, connectRequest(to), RuleHidden, "the TLS handshake carries an encrypted hello, which can name another host",
+		"turn encrypted client hello (ECH) off in the client")
+}
+
+// passHint says how a client that cannot be read may get through all the same.
+func passHint(c *gateway.Caller, to gateway.Target) string {
+	if c.Model.Name != "" && to.Host == gateway.ProviderHost(c.Model.Provider) {
+		return "give it the model gateway's own address, http://" + string(gateway.ModelHost)
+	}
 	entry := "splice:" + string(to.Host)
 	if to.Port != 80 && to.Port != 443 {
 		entry = "splice:" + to.String()
@@ -155,9 +165,9 @@ func (g *Gateway) terminate(c *gateway.Caller, p *peekConn, to gateway.Target) n
 		return inner
 	case c.Live.Err() != nil:
 	case err == nil:
-		reject(c, connectRequest(to), RuleProtocol, "what is inside TLS is no HTTP, and nothing else is read there", spliceHint(to))
-	case distrust(err) || hungUp(err) && time.Since(begun) < distrustTimeout:
-		untrusted(c, to, err)
+		unheard(c, to, RuleProtocol, "what is inside TLS is no HTTP, and nothing else is read there", passHint(c, to))
+	case distrust(err) || isAlert(err, alertECHRequired) || hungUp(err) && time.Since(begun) < distrustTimeout:
+		failedHandshake(c, to, err) // some clients see what is wrong only when it is over
 	}
 	conn.Close()
 	return nil
@@ -177,12 +187,24 @@ func (g *Gateway) oneShot(c *gateway.Caller, p *peekConn, cause error) {
 
 // failedHandshake records why TLS with a client did not come about.
 func failedHandshake(c *gateway.Caller, to gateway.Target, err error) {
-	if distrust(err) || hungUp(err) {
+	switch {
+	case distrust(err) || hungUp(err):
 		untrusted(c, to, err)
 		return
+	case isAlert(err, alertECHRequired):
+		hidden(c, to)
+		return
 	}
-	reject(c, connectRequest(to), RuleProtocol, "the TLS handshake did not come about: "+gateway.Clip(err.Error()),
-		"use a client that speaks TLS 1.2 or 1.3, or: "+spliceHint(to))
+	unheard(c, to, RuleProtocol, "the TLS handshake did not come about: "+gateway.Clip(err.Error()),
+		"use a client that speaks TLS 1.2 or 1.3, or: "+passHint(c, to))
+}
+
+// unheard records a refusal that its client cannot be told. The hint goes on
+// record with it, because nobody else would ever read it.
+func unheard(c *gateway.Caller, to gateway.Target, rule, reason, hint string) error {
+	r := connectRequest(to)
+	r.Fields = map[string]string{"hint": hint}
+	return reject(c, r, rule, reason, hint)
 }
 
 // untrusted records that a client did not accept our certificate. It cannot be
@@ -192,26 +214,25 @@ func untrusted(c *gateway.Caller, to gateway.Target, err error) {
 	if distrust(err) {
 		how = fmt.Sprintf("answered our certificate with %q", err.Error())
 	}
-	reject(c, connectRequest(to), RuleUntrusted,
+	unheard(c, to, RuleUntrusted,
 		fmt.Sprintf("the client does not trust the authority under which %s is read: it %s", to.Host, how),
-		"let it trust "+TrustPath+" (SSL_CERT_FILE, NODE_EXTRA_CA_CERTS and their like name it in every box); for a client that has its certificates built in, "+spliceHint(to))
+		"let it trust "+TrustPath+" (SSL_CERT_FILE, NODE_EXTRA_CA_CERTS and their like name it in every box); for a client that has its certificates built in, "+passHint(c, to))
 }
 
-// distrust says whether a client ended TLS with an alert about our certificate.
-func distrust(err error) bool {
+// distrust says whether a client ended TLS with an alert about our certificate:
+// bad_certificate, unsupported_certificate, certificate_expired,
+// certificate_unknown or unknown_ca.
+func distrust(err error) bool { return isAlert(err, 42, 43, 45, 46, 48) }
+
+// isAlert says whether the other side ended TLS with one of these alerts.
+func isAlert(err error, alerts ...tls.AlertError) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "remote error" && op.Err != nil {
 		err = op.Err
 	}
-	// bad_certificate, unsupported_certificate, certificate_expired,
-	// certificate_unknown, unknown_ca. crypto/tls keeps the type of alerts that it
-	// receives to itself, and gives their text.
-	for _, a := range []tls.AlertError{42, 43, 45, 46, 48} {
-		if err.Error() == a.Error() {
-			return true
-		}
-	}
-	return false
+	// crypto/tls keeps the type of alerts that it receives to itself, and gives
+	// their text.
+	return slices.ContainsFunc(alerts, func(a tls.AlertError) bool { return err.Error() == a.Error() })
 }
 
 // lastRecord remembers the end of what a client has sent. OpenSSL sends its

@@ -205,6 +205,7 @@ func (l *lab) untrusted(name string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		for _, e := range l.record.Find(cofferdam.EventConnect) {
 			if e.Rule == egress.RuleUntrusted && e.Resource == "good.test:443" && strings.Contains(e.Reason, "good.test is read") {
+				contains(l.t, e.Fields["hint"], egress.TrustPath, "--allow splice:good.test")
 				return
 			}
 		}
@@ -255,7 +256,7 @@ func TestOtherProtocolsInsideTLS(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			e := l.record.Find(cofferdam.EventConnect)
-			if len(e) != 1 || e[0].Rule != egress.RuleProtocol || !strings.Contains(e[0].Reason, c.reason) {
+			if len(e) != 1 || e[0].Rule != egress.RuleProtocol || !strings.Contains(e[0].Reason, c.reason) || !strings.Contains(e[0].Fields["hint"], "splice:good.test") {
 				t.Errorf("record: %v", e)
 			}
 		})

@@ -57,8 +57,8 @@ func (f *forwarder) secure(ctx context.Context, conn net.Conn) (net.Conn, error)
 		reason = "it does not speak TLS there"
 	case ctx.Err() != nil:
 		reason = "it did not complete the TLS handshake in time"
-	case strings.Contains(err.Error(), tls.AlertError(alertNoProtocol).Error()):
-		return nil, unavailable(to, err, "it speaks no HTTP/1.1", spliceHint(to))
+	case isAlert(err, alertNoProtocol):
+		return nil, unavailable(to, err, "it speaks no HTTP/1.1", passHint(f.caller, to))
 	}
 	return nil, unavailable(to, err, reason, "try again; the host may be down, or TLS may not be what this port is for")
 }
