@@ -36,6 +36,7 @@ type progress struct {
 	next    map[cofferdam.SessionID]uint64
 	refused int
 	seen    bool // a state was printed
+	spent   cofferdam.Usage
 }
 
 func (a *app) newProgress(t cofferdam.Task) *progress {
@@ -83,6 +84,9 @@ func (p *progress) rewrite() {
 	line := fmt.Sprintf("%s %s %s", p.task.Short(), p.task.State, time.Since(p.begun).Round(time.Second))
 	if p.refused > 0 {
 		line += fmt.Sprintf(", %d refused", p.refused)
+	}
+	if u := p.spent; u.ModelCalls > 0 {
+		line += fmt.Sprintf(", %d tokens%s", u.InputTokens+u.OutputTokens, money(u, ", "))
 	}
 	if p.note != "" {
 		line += ": " + p.note
@@ -170,6 +174,7 @@ func (p *progress) changed(t cofferdam.Task) {
 }
 
 func (p *progress) happened(e cofferdam.Event) {
+	addCall(&p.spent, e)
 	switch {
 	case e.Verdict == cofferdam.Refused:
 		p.refused++

@@ -55,7 +55,7 @@ func newSessionView(a *app) *cobra.Command {
 				{"session", string(s.ID)}, {"task", string(s.Task)}, {"attempt", strconv.Itoa(s.Attempt)}, {"phase", s.Phase}, {"state", s.State},
 				{"failure", s.Failure}, {"reason", s.Reason}, {"said", string(s.Said)}, {"exit", strconv.Itoa(s.Exit)}, {"from", string(s.Commit)}, {"head", string(s.Head)},
 				{"tier", s.Tier}, {"kernel", s.Kernel}, {"image", s.Image}, {"environment", string(s.Environment)}, {"policy", string(s.Policy)},
-				{"refused", strconv.FormatInt(s.Usage.Refused, 10)}, {"tokens", fmt.Sprintf("%d in, %d out, in %d calls", s.Usage.InputTokens, s.Usage.OutputTokens, s.Usage.ModelCalls)},
+				{"refused", strconv.FormatInt(s.Usage.Refused, 10)}, {"model calls", spent(s.Usage)},
 				{"trace", fmt.Sprintf("%d events, root %s", s.TraceSize, s.TraceRoot)}, {"sealed", stamp(s.Sealed)},
 			}
 		}),

@@ -28,6 +28,7 @@ type taskFlags struct {
 	timeout               time.Duration
 	memory, disk, temp    string
 	limits                cofferdam.Limits
+	budget                budgetFlags
 }
 
 func (t *taskFlags) add(c *cobra.Command) {
@@ -51,6 +52,7 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.Float64Var(&t.limits.CPU, "cpus", 0, "processors")
 	f.Int64Var(&t.limits.PIDs, "pids", 0, "processes and threads")
 	f.Int64Var(&t.limits.OpenFiles, "open-files", 0, "descriptors per process")
+	t.budget.add(c)
 	f.StringVar(&t.request.Key, "key", "", "idempotency key: the same key twice makes one task")
 }
 
@@ -108,7 +110,8 @@ func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.Ta
 	if t.limits != (cofferdam.Limits{}) {
 		r.Limits = &t.limits
 	}
-	return r, nil
+	r.Budget, err = t.budget.build(c)
+	return r, err
 }
 
 // create gives the server the task that flags and arguments describe.
@@ -327,7 +330,7 @@ func taskLabels(t cofferdam.Task) []label {
 	}
 	return append(lines,
 		label{"refused", strconv.FormatInt(t.Usage.Refused, 10)},
-		label{"model calls", fmt.Sprintf("%d (%d tokens in, %d out)", t.Usage.ModelCalls, t.Usage.InputTokens, t.Usage.OutputTokens)},
+		label{"model calls", spent(t.Usage)}, label{"budget", limits(t.Request.Budget)},
 		label{"by", t.By.String()}, label{"created", stamp(t.Created)}, label{"updated", stamp(t.Updated)})
 }
 
