@@ -105,8 +105,9 @@ func createCA(dir, path string) error {
 	now := time.Now()
 	cert := &x509.Certificate{
 		SerialNumber: serial(),
-		Subject:      pkix.Name{CommonName: fmt.Sprintf("cofferdam gateway %x", id[:4]), Organization: []string{"cofferdam"}},
-		NotBefore:    now.Add(-backdate), NotAfter: now.Add(caLife),
+		// What people read when a client does not trust it.
+		Subject:   pkix.Name{CommonName: fmt.Sprintf("Cofferdam gateway %x (reads the TLS of its boxes)", id[:4]), Organization: []string{"Cofferdam"}},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(caLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, // critical, as RFC 5280 asks
 		KeyUsage:     x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		SubjectKeyId: id, AuthorityKeyId: id,

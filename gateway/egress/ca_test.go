@@ -42,6 +42,12 @@ func TestCAIsMadeOnce(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
+	block, _ := pem.Decode([]byte(first))
+	cert, err := x509.ParseCertificate(block.Bytes)
+	// A person may meet it in an error message; X.509 bounds a common name.
+	if err != nil || !strings.Contains(cert.Subject.CommonName, "reads the TLS of its boxes") || len(cert.Subject.CommonName) > 64 {
+		t.Errorf("subject %q, %v", cert.Subject, err)
+	}
 	if strings.Contains(first, "PRIVATE") {
 		t.Error("the key is in what boxes get")
 	}
