@@ -62,10 +62,10 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 			{Schema: "cofferdam/agent/v1", Name: "loop", Title: "Cofferdam's own agent", Version: "1", Providers: []string{"anthropic", "openai"}, Place: "server", Resumes: true},
 		},
 		NeedsModel: func(agent string) (bool, error) {
-			if agent != "claude" && agent != "command" {
-				return false, invalid("memory.NeedsModel", "agent "+agent, "there is none of this name", "use claude or command")
+			if agent != "claude" && agent != "command" && agent != "loop" {
+				return false, invalid("memory.NeedsModel", "agent "+agent, "there is none of this name", "use claude, command or loop")
 			}
-			return agent == "claude", nil
+			return agent != "command", nil
 		},
 		Hears:   func(agent string) (bool, error) { return agent != "command", nil },
 		Presets: map[string][]string{"npm": {"packages.example.com"}}, PublicKey: "test+00000000+AAAA",

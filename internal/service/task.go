@@ -21,7 +21,7 @@ func (s *Service) CreateTask(ctx context.Context, r cofferdam.TaskRequest) (coff
 		return cofferdam.Task{}, err
 	}
 	if r.Agent == "" {
-		r.Agent = "claude"
+		r.Agent = "loop" // it needs nothing but a model
 		if r.Command != "" {
 			r.Agent = "command"
 		}
