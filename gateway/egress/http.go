@@ -205,7 +205,11 @@ func (f *forwarder) dialTLS(ctx context.Context, network, addr string) (net.Conn
 // failed tells the box that the far side did not answer.
 func (f *forwarder) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var known *cofferdam.Error
-	if !errors.As(err, &known) {
+	switch {
+	case errors.As(err, &known):
+	case wantsClient(err):
+		err = handshakeError(r.Context(), f.caller, f.to, err)
+	default:
 		err = &cofferdam.Error{
 			Op: "egress.Forward", Kind: cofferdam.Unavailable, Subject: f.to.String(),
 			Reason: fmt.Sprintf("%s broke the connection off", f.to.Host), Hint: "try again", Err: err,

@@ -78,7 +78,7 @@ func newLabFor(t testing.TB, grant policy.Grant) *lab {
 		l.caller.Model = cofferdam.Model{Name: grant.Model, Provider: "anthropic"}
 	}
 	l.addr = netip.AddrFrom4([4]byte{127, byte(64 + mathrand.IntN(128)), byte(mathrand.IntN(256)), byte(1 + mathrand.IntN(250))})
-	for _, h := range []string{"good.test", "below.good.test", "other.test", "evil.test", "wrong.test", "expired.test", "unknown.test", "api.anthropic.com"} {
+	for _, h := range []string{"good.test", "below.good.test", "other.test", "evil.test", "wrong.test", "expired.test", "unknown.test", "modern.test", "mutual.test", "mutual12.test", "api.anthropic.com"} {
 		l.hosts[h] = []netip.Addr{l.addr}
 	}
 	l.dialer = &gateway.Dialer{Allow: []netip.Prefix{netip.PrefixFrom(l.addr, 32)}, Resolver: l}
@@ -229,7 +229,7 @@ func (c *counted) Read(b []byte) (int, error) {
 // serve starts the servers on ports 80, 443 and 8080.
 func (l *lab) serve(ours []byte) {
 	now := time.Now()
-	cert := l.certificate(now.Add(time.Hour), "good.test", "below.good.test", "other.test", "api.anthropic.com")
+	cert := l.certificate(now.Add(time.Hour), "good.test", "below.good.test", "other.test", "modern.test", "mutual.test", "mutual12.test", "api.anthropic.com")
 	unknown, expired := l.certificate(now.Add(time.Hour), "unknown.test"), l.certificate(now.Add(-time.Minute), "expired.test")
 	wrong := l.certificate(now.Add(time.Hour), "fine.test", "also\nfine.test")
 	l.root = cert.Leaf
@@ -244,7 +244,7 @@ func (l *lab) serve(ours []byte) {
 			l.t.Fatal(err)
 		}
 		if port == 443 {
-			ln = tls.NewListener(ln, &tls.Config{GetCertificate: func(i *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			ln = tls.NewListener(ln, &tls.Config{GetConfigForClient: peculiar(&cert), GetCertificate: func(i *tls.ClientHelloInfo) (*tls.Certificate, error) {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				l.hellos = append(l.hellos, fmt.Sprintf("%s %v", i.ServerName, i.SupportedProtos))
@@ -262,6 +262,25 @@ func (l *lab) serve(ours []byte) {
 		srv := &http.Server{Handler: l, ErrorLog: log.New(io.Discard, "", 0)}
 		go srv.Serve(ln)
 		l.t.Cleanup(func() { srv.Close() })
+	}
+}
+
+// peculiar returns the settings of hosts that ask more of a client than most.
+func peculiar(cert *tls.Certificate) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return func(i *tls.ClientHelloInfo) (*tls.Config, error) {
+		c := &tls.Config{Certificates: []tls.Certificate{*cert}}
+		switch i.ServerName {
+		case "modern.test":
+			c.NextProtos = []string{"other"} // Go lets HTTP/1.1 pass beside h2
+		case "mutual12.test":
+			c.MaxVersion = tls.VersionTLS12
+			fallthrough
+		case "mutual.test":
+			c.ClientAuth = tls.RequireAnyClientCert
+		default:
+			return nil, nil
+		}
+		return c, nil
 	}
 }
 

@@ -119,7 +119,7 @@ func TestForbiddenConnection(t *testing.T) {
 // The certificate of the host outside is verified; what is wrong with it is
 // told and on record, and no byte of the request is sent.
 func TestUpstreamCertificate(t *testing.T) {
-	l := newLab(t, "good.test", "unknown.test", "expired.test", "wrong.test", "good.test:80", "other.test:8080")
+	l := newLab(t, "good.test", "unknown.test", "expired.test", "wrong.test", "modern.test", "mutual.test", "mutual12.test", "good.test:80", "other.test:8080")
 	for _, c := range []struct{ url, reason string }{
 		{"https://unknown.test/secret", "signed by an authority that this machine does not know"},
 		{"https://expired.test/secret", "which is not now"},
@@ -142,6 +142,13 @@ func TestUpstreamCertificate(t *testing.T) {
 	// A host that speaks no TLS on its port.
 	out, _ := l.box.Run("curl", "-sS", "-i", "https://other.test:8080/")
 	contains(t, out, "503 ", "it does not speak TLS there")
+	// Hosts that a client has to speak to itself.
+	for host, reason := range map[string]string{
+		"modern.test": "it speaks no HTTP/1.1", "mutual.test": "for want of a certificate of the client", "mutual12.test": "for want of a certificate of the client",
+	} {
+		out, _ := l.box.Run("curl", "-sS", "-i", "https://"+host+"/")
+		contains(t, out, "503 ", reason, "--allow splice:"+host)
+	}
 	if r := l.reached(); len(r) != 0 {
 		t.Errorf("reached the outside: %q", r)
 	}

@@ -50,18 +50,30 @@ func (f *forwarder) secure(ctx context.Context, conn net.Conn) (net.Conn, error)
 	if reason, hint := certificateReason(to, err); reason != "" {
 		return nil, gateway.Reject(ctx, f.caller, connectRequest(to), RuleCertificate, reason, hint)
 	}
-	reason := "the TLS handshake with it did not come about"
+	return nil, handshakeError(ctx, f.caller, to, err)
+}
+
+// handshakeError says why TLS with a host did not come about.
+func handshakeError(ctx context.Context, c *gateway.Caller, to gateway.Target, err error) error {
+	const again = "try again; the host may be down, or TLS may not be what this port is for"
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &header):
-		reason = "it does not speak TLS there"
+		return unavailable(to, err, "it does not speak TLS there", again)
 	case ctx.Err() != nil:
-		reason = "it did not complete the TLS handshake in time"
+		return unavailable(to, err, "it did not complete the TLS handshake in time", again)
 	case isAlert(err, alertNoProtocol):
-		return nil, unavailable(to, err, "it speaks no HTTP/1.1", passHint(f.caller, to))
+		return unavailable(to, err, "it speaks no HTTP/1.1", passHint(c, to))
+	case wantsClient(err):
+		return unavailable(to, err, "it refuses our TLS, maybe for want of a certificate of the client", passHint(c, to))
 	}
-	return nil, unavailable(to, err, reason, "try again; the host may be down, or TLS may not be what this port is for")
+	return unavailable(to, err, "the TLS handshake with it did not come about", again)
 }
+
+// wantsClient says whether a host may have ended TLS for want of a client's
+// certificate: certificate_required in TLS 1.3, where it comes after the
+// handshake; before that handshake_failure or bad_certificate.
+func wantsClient(err error) bool { return isAlert(err, 116, 40, 42) }
 
 func unavailable(to gateway.Target, err error, reason, hint string) error {
 	return &cofferdam.Error{
