@@ -146,7 +146,7 @@ type TaskRequest struct {
 	Agent   string   `json:"agent"`             // adapter name
 	Command string   `json:"command,omitempty"` // for the agent "command": shell text
 	Model   string   `json:"model,omitempty"`   // model name; empty: the only one, if the agent needs one
-	Allow   []string `json:"allow,omitempty"`   // HOST[:PORT], *.HOST[:PORT] or preset:NAME
+	Allow   []string `json:"allow,omitempty"`   // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
 	Image   string   `json:"image,omitempty"`   // "host" (default) or a folder on the server
 	Timeout float64  `json:"timeout,omitempty"` // seconds of the agent's run; 0: the default
 	Limits  *Limits  `json:"limits,omitempty"`  // nil: defaults
