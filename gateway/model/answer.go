@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"hash"
@@ -61,16 +62,16 @@ func (a *answer) pass(resp *http.Response) error {
 			if a.size+int64(n) > maxAnswer {
 				return errTooLarge
 			}
-			a.usage.write(buf[:n])
-			if err := a.spending.hold(&a.usage); err != nil {
-				return err
-			}
-			a.size += int64(n)
-			a.hash.Write(buf[:n])
-			if _, err := a.writer.Write(buf[:n]); err != nil {
+			paid, limit := a.pay(buf[:n])
+			a.size += int64(paid)
+			a.hash.Write(buf[:paid])
+			if _, err := a.writer.Write(buf[:paid]); err != nil {
 				return err // the box went away; what it cost is counted
 			}
 			a.flush()
+			if limit != nil {
+				return limit
+			}
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -79,6 +80,23 @@ func (a *answer) pass(resp *http.Response) error {
 			return err
 		}
 	}
+}
+
+// pay reads line by line what has come and returns how much of it there is money
+// for; an error if that is not all.
+func (a *answer) pay(p []byte) (paid int, err error) {
+	for paid < len(p) {
+		end := len(p)
+		if i := bytes.IndexByte(p[paid:], '\n'); i >= 0 {
+			end = paid + i + 1
+		}
+		a.usage.write(p[paid:end])
+		if err := a.spending.hold(&a.usage); err != nil {
+			return paid, err
+		}
+		paid = end
+	}
+	return paid, nil
 }
 
 func (a *answer) flush() {

@@ -67,6 +67,7 @@ type spending struct {
 	ask    ask
 	held   *budget.Reservation
 	guess  tokens // what was reserved when it was sent
+	last   tokens // what was reserved last
 	cut    error  // why it was ended in the middle; nil if it was not
 }
 
@@ -91,6 +92,7 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 		}
 		s.guess.Output = min(min(max(q.Answers, 1), maxTokens)*each, maxTokens)
 	}
+	s.last = s.guess
 	var err error
 	if s.held, err = k.caller.Budget.Reserve(s.amount(s.guess)); err != nil {
 		reason, hint := gateway.Explain(err)
@@ -139,7 +141,13 @@ func (s *spending) hold(u *usage) error {
 	if s == nil || !s.ask.Stream {
 		return nil
 	}
-	s.cut = s.held.Hold(s.amount(u.soFar(s.guess)))
+	t := u.soFar(s.guess)
+	if t == s.last {
+		return nil
+	}
+	if s.cut = s.held.Hold(s.amount(t)); s.cut == nil {
+		s.last = t
+	}
 	return s.cut
 }
 
@@ -168,6 +176,9 @@ func (s *spending) settle(a *answer, err error) map[string]string {
 			return nil
 		}
 		t, estimated = s.guess, true // the provider may be working all the same
+	case s.cut != nil:
+		// What the provider wrote until it noticed nobody knows.
+		t, estimated = s.last, true
 	case a.status >= http.StatusBadRequest:
 		t = a.usage.total() // refused by the provider: mostly nothing
 	default:

@@ -61,12 +61,12 @@ func (u *usage) write(p []byte) {
 
 // keep adds to the piece that is being read.
 func (u *usage) keep(part []byte) {
-	if len(u.piece)+len(part) > maxPiece {
-		u.tooLong, u.piece = true, nil
-	}
-	if !u.tooLong {
+	if !u.tooLong && len(u.piece)+len(part) <= maxPiece {
 		u.piece = append(u.piece, part...)
+		return
 	}
+	u.text += len(u.piece) + len(part) // unread, it is taken for text
+	u.tooLong, u.piece = true, nil
 }
 
 func (u *usage) next() { u.piece, u.tooLong = u.piece[:0], false }
