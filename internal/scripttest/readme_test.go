@@ -24,9 +24,13 @@ import (
 	"cofferdam/agent/rehearsal"
 )
 
-// providerAddress is where the README's provider is played. The README names
-// no port, so it has to be the real one, on an address that nobody else uses.
-const providerAddress = "127.77.0.1:443"
+// providerAddress is where the README's provider is played, and readmePlay what
+// it answers. The README names no port, so it has to be the real one, on an
+// address that nobody else uses.
+const (
+	providerAddress = "127.77.0.1:443"
+	readmePlay      = "key key-of-the-readme\nturn 1\nsay I see.\nbash sed -i 's/return n /return 2 * n /' shop.go && git commit -qam 'shop: return twice the number'\nturn 2\nsay The test passes.\n"
+)
 
 // TestReadme follows README.md word for word: every line of every sh block is
 // run, in order. What a reader has and a test has not is put in place around
@@ -40,7 +44,7 @@ func TestReadme(t *testing.T) {
 		t.Skip("needs npm: the README's agent is installed from it")
 	}
 	t.Parallel()
-	r := newReader(t)
+	r := newReader(t, readmePlay, providerAddress, "api.anthropic.com")
 	for _, line := range blocks(t, "README.md", 10) {
 		r.do(line)
 	}
@@ -66,7 +70,9 @@ func TestDocumentsCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, blocks(t, name, 0)...)
+		if name != "docs/agents.md" && name != "docs/models.md" { // TestAgentsDocument and TestModelsDocument run them
+			lines = append(lines, blocks(t, name, 0)...)
+		}
 	}
 	for _, line := range lines {
 		words := strings.Fields(line)
@@ -131,7 +137,9 @@ type reader struct {
 	b        *bench
 }
 
-func newReader(t *testing.T) *reader {
+// newReader is a reader whose providers, by the names of their hosts, are played
+// at an address.
+func newReader(t *testing.T, play, address string, hosts ...string) *reader {
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +162,7 @@ func newReader(t *testing.T) *reader {
 		t.Fatal(err)
 	}
 	r.repository()
-	r.provider()
+	r.provider(play, address, hosts)
 	return r
 }
 
@@ -176,32 +184,34 @@ func (r *reader) repository() {
 	r.shell("cd shop && git init -q -b main && git add -A && git commit -q -m start && git clone -q --bare . ../shop.git")
 }
 
-// provider plays the README's provider on loopback under its own name, by a
-// script; the server trusts its certificate and finds it by the operator file.
-func (r *reader) provider() {
-	script, err := rehearsal.Parse(strings.NewReader("key key-of-the-readme\nturn 1\nsay I see.\nbash sed -i 's/return n /return 2 * n /' shop.go && git commit -qam 'shop: return twice the number'\nturn 2\nsay The test passes.\n"))
+// provider plays providers on loopback under their own names, by a script; the
+// server trusts their certificate and finds them by the operator file.
+func (r *reader) provider(play, address string, hosts []string) {
+	script, err := rehearsal.Parse(strings.NewReader(play))
 	if err != nil {
 		r.Fatal(err)
 	}
-	root := filepath.Join(r.dir, "provider.pem")
-	cert, err := certificate("api.anthropic.com", root)
+	cert, err := certificate(filepath.Join(r.dir, "provider.pem"), hosts...)
 	if err != nil {
 		r.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", providerAddress, &tls.Config{Certificates: []tls.Certificate{cert}})
+	l, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{cert}})
 	if err != nil {
 		r.Fatal(err)
 	}
 	server := &http.Server{Handler: script.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	go server.Serve(l)
 	r.Cleanup(func() { server.Close() })
-	host, _, _ := net.SplitHostPort(providerAddress)
+	host, _, _ := net.SplitHostPort(address)
 	var listed strings.Builder
 	registry, err := registryAddresses()
 	if err != nil {
 		r.Fatal(err)
 	}
-	fmt.Fprintf(&listed, "[egress]\nallow_addresses = [%q, %s]\n[egress.hosts]\n\"api.anthropic.com\" = %q\n", providerAddress, registry, host)
+	fmt.Fprintf(&listed, "[egress]\nallow_addresses = [%q, %s]\n[egress.hosts]\n", address, registry)
+	for _, h := range hosts {
+		fmt.Fprintf(&listed, "%q = %q\n", h, host)
+	}
 	if err := os.WriteFile(filepath.Join(r.dir, "operator.toml"), []byte(listed.String()), 0o600); err != nil {
 		r.Fatal(err)
 	}
@@ -271,13 +281,13 @@ func (r *reader) state() string {
 }
 
 // certificate makes a self-signed one and writes it to file as its own root.
-func certificate(host, file string) (tls.Certificate, error) {
+func certificate(file string, hosts ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"}, DNSNames: []string{host},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"}, DNSNames: hosts,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
