@@ -39,6 +39,7 @@ type attempt struct {
 	box   sandbox.Box
 	turn  int // which of the session's boxes that is
 	wire  Wire
+	taken bool // the workspace began at what an earlier session of the attempt had pushed
 }
 
 // open opens the session's log and learns from it how far the session came.
@@ -75,7 +76,7 @@ func (r *Runner) open(ctx context.Context, p Plan) (*attempt, error) {
 	return a, ledger.put(context.WithoutCancel(ctx), cofferdam.EventSessionOpen, string(p.Phase), map[string]string{
 		"phase": string(p.Phase), "agent": adapter.Name, "version": adapter.Version, "repo": p.Repo.Name,
 		"commit": string(p.Commit), "branch": string(p.Branch), "attempt": strconv.Itoa(p.Attempt),
-		"model": p.Model.Name, "rehearsal": strconv.FormatBool(p.Model.Rehearsal),
+		"model": p.Model.Name, "rehearsal": strconv.FormatBool(p.Model.Rehearsal), "reader": adapter.Reader,
 	})
 }
 

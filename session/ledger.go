@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -32,7 +33,7 @@ type seen struct {
 	boxed    string // id of the latest box that was to be made
 	ready    string // id of the latest box that ran
 	wires    int    // connected to that box
-	told     int    // events of the agent
+	talk            // with the agent
 	heard    bool   // its end
 	names    []wire.Name
 	execs    map[cofferdam.ExecID]*execution
@@ -44,7 +45,6 @@ type seen struct {
 	limit    string                     // the reason why the budget ended it; "" if it did not
 	acts     int64                      // decisions
 	thwarted int                        // acts of git that were allowed and failed
-	model    string                     // outcome of the latest model call
 	ended    bool                       // sealed
 	invalid  error                      // an event of our own that cannot be read
 }
@@ -103,7 +103,7 @@ func openLedger(ctx context.Context, log *trace.Log, event cofferdam.Event) (*le
 	l.seen.execs, l.seen.checks, l.seen.calls = map[cofferdam.ExecID]*execution{}, map[int]CheckRun{}, map[uint64]cofferdam.Usage{}
 	err := l.each(ctx, func(e cofferdam.Event) error {
 		l.seen.note(e)
-		return l.seen.invalid
+		return cmp.Or(l.seen.invalid, l.seen.bad)
 	})
 	return l, err
 }
@@ -199,6 +199,7 @@ func (s *seen) note(e cofferdam.Event) {
 	if name, ok := wire.NameOf(e); ok {
 		s.names = append(s.names, name)
 	}
+	s.talk.note(e)
 	f := e.Fields
 	switch e.Kind {
 	case cofferdam.EventSessionOpen:
@@ -207,8 +208,6 @@ func (s *seen) note(e cofferdam.Event) {
 		s.ended = true
 	case cofferdam.EventSessionState:
 		s.noteStep(f)
-	case cofferdam.EventAgentMessage, cofferdam.EventAgentTool:
-		s.told++
 	case cofferdam.EventAgentEnd:
 		s.heard = true
 	case cofferdam.EventModelCall:
@@ -275,7 +274,6 @@ func (s *seen) noteModel(e cofferdam.Event) {
 		return
 	}
 	delete(s.calls, *e.Of)
-	s.model = e.Outcome
 	if f[fieldCutBy] == ruleBudget {
 		s.limit = e.Reason
 	}
@@ -309,12 +307,19 @@ func (l *ledger) overBudget() (why string) {
 
 // decode reads JSON that this room recorded.
 func (s *seen) decode(text string, v any) {
-	if err := json.Unmarshal([]byte(text), v); err != nil && s.invalid == nil {
-		s.invalid = &cofferdam.Error{
+	if err := decode(text, v); s.invalid == nil {
+		s.invalid = err
+	}
+}
+
+func decode(text string, v any) error {
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return &cofferdam.Error{
 			Op: "session.Run", Kind: cofferdam.Internal, Subject: "trace of the session",
 			Reason: "an event of the platform cannot be read back", Err: err,
 		}
 	}
+	return nil
 }
 
 func encode(v any) string {

@@ -42,6 +42,9 @@ type Options struct {
 	// Said, optional, returns what people said to a task after the message of
 	// that number, in order.
 	Said func(ctx context.Context, t cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error)
+	// LastSaid, optional, is Said for a session whose agent has ended: if there
+	// is nothing, nobody can say anything to it from then on.
+	LastSaid func(ctx context.Context, s cofferdam.SessionID, t cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error)
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 
@@ -54,6 +57,8 @@ type Options struct {
 	AgentTimeout time.Duration       // optional; agent.Timeout
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command
+	Look         time.Duration       // optional; DefaultLook
+	Patience     time.Duration       // optional; DefaultPatience
 	Log          *slog.Logger        // optional
 }
 
@@ -94,6 +99,12 @@ func New(o Options) (*Runner, error) {
 	}
 	if o.MaxOutput == 0 {
 		o.MaxOutput = DefaultMaxOutput
+	}
+	if o.Look == 0 {
+		o.Look = DefaultLook
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

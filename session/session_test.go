@@ -42,6 +42,8 @@ type bench struct {
 	runner *session.Runner
 	wires  []*fakeWire
 	change func(*session.Options)
+
+	scripts string // of the pretended agent
 }
 
 // fakeWire stands in for a wire, since boxes of the fake use the host's network.

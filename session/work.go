@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"cofferdam"
-	"cofferdam/agent"
 	"cofferdam/gateway"
 	"cofferdam/sandbox"
 )
@@ -71,7 +70,7 @@ func (a *attempt) checkout(ctx context.Context) error {
 			return err
 		}
 		if head != "" {
-			start = head
+			start, a.taken = head, true
 		}
 	}
 	id := execCheckout
@@ -124,86 +123,7 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.adapter.Brain {
 		return a.think(ctx)
 	}
-	return a.runAgent(ctx)
-}
-
-// runAgent runs the agent and listens to what it says.
-func (a *attempt) runAgent(ctx context.Context) error {
-	p := a.plan
-	c, err := a.adapter.Command(agent.Input{
-		Text: p.Request.Text, Done: p.Request.Done, Checks: p.Request.Checks, Command: p.Request.Command,
-		Branch: strings.TrimPrefix(string(p.Branch), "refs/heads/"),
-	})
-	if err != nil {
-		return failFor(cofferdam.ReasonAgent, err)
-	}
-	c.ID, c.Dir, c.Timeout = execAgent, sandbox.WorkDir, a.o.AgentTimeout
-	if p.Request.Timeout > 0 {
-		c.Timeout = time.Duration(p.Request.Timeout * float64(time.Second))
-	}
-	c.Env = append(a.variables(), c.Env...)
-	told, n := 0, 0
-	a.ledger.look(func(s *seen) { told = s.told })
-	reader := a.adapter.NewReader(func(e agent.Event) error {
-		if n++; n <= told {
-			return nil // an earlier process recorded it
-		}
-		return a.tell(ctx, e)
-	})
-	ran, err := a.execute(ctx, a.box, c, func(s sandbox.Stream, text []byte) error {
-		if s != sandbox.Stdout {
-			return nil
-		}
-		_, err := reader.Write(text)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	end, err := reader.Close()
-	if err != nil {
-		return err
-	}
-	if err := a.endTree(ctx, execAgent); err != nil {
-		return err
-	}
-	return a.hear(ctx, ran, end)
-}
-
-// tell puts on record what the agent says it did.
-func (a *attempt) tell(ctx context.Context, e agent.Event) error {
-	kind, fields := cofferdam.EventAgentTool, map[string]string{fieldText: e.Text, "kind": string(e.Kind)}
-	switch e.Kind {
-	case agent.Message:
-		kind = cofferdam.EventAgentMessage
-	case agent.Tool:
-		fields["tool"] = e.Tool
-	case agent.Answer:
-		fields["error"] = strconv.FormatBool(e.Error)
-	}
-	return a.ledger.put(ctx, kind, e.Tool, fields)
-}
-
-// hear takes down how the agent ended.
-func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
-	r := &a.result
-	r.Said, r.Message, r.Exit, r.TimedOut = end.Said, end.Message, ran.Exit, ran.TimedOut
-	model, heard := "", false
-	a.ledger.look(func(s *seen) { model, heard = s.model, s.heard })
-	if end.Failed && model != "" && model != gateway.OK {
-		// What it did until then is captured all the same.
-		r.Failure, r.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
-	}
-	if why := a.ledger.overBudget(); why != "" { // whatever the agent made of it
-		r.Failure, r.Reason = cofferdam.ReasonBudget, why
-	}
-	if heard {
-		return nil // an earlier process put it on record
-	}
-	return a.ledger.put(ctx, cofferdam.EventAgentEnd, a.adapter.Name, map[string]string{
-		"said": string(r.Said), fieldText: end.Message, "exit": strconv.Itoa(ran.Exit), "timed_out": strconv.FormatBool(ran.TimedOut),
-		"failed": strconv.FormatBool(end.Failed), "skipped_lines": strconv.Itoa(end.Skipped), "dropped_events": strconv.Itoa(end.Dropped),
-	})
+	return dialogue{a}.run(ctx)
 }
 
 // runChecks runs every check, whatever came of the ones before, each in a fresh

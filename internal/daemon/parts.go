@@ -144,7 +144,8 @@ func (s *server) attach(ctx context.Context) error {
 		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: environments, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
-		Allow:  s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
+		Said: s.store.Messages, LastSaid: s.store.LastMessages,
+		Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Agents: s.agents, Trust: trust, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})
 	if err != nil {

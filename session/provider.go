@@ -1,0 +1,66 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"cofferdam"
+	"cofferdam/gateway"
+)
+
+// When a model counts as gone. Source: docs/SPECIFICATION.md, "Agents". Agents
+// try again by themselves, for minutes or for ever.
+const (
+	goneCalls   = 5               // calls that failed one after the other …
+	goneAfter   = 2 * time.Minute // … for so long
+	keyRefusals = 3               // calls one after the other whose key was refused; waiting mends none
+)
+
+// provider is how the session's calls of its model go, as the log has it.
+type provider struct {
+	model   string // name of the latest call
+	reason  string // why the latest that failed did, as the gateway says it
+	denied  string // why the latest was refused by policy; "" if it was not
+	failed  int    // calls in a row
+	refused int    // of them, because of the key, in a row
+	since   time.Time
+}
+
+// note learns from a decision about a call, or from its outcome.
+func (p *provider) note(e cofferdam.Event) {
+	switch {
+	case e.Verdict == cofferdam.Refused:
+		p.model, p.denied = e.Resource, e.Reason
+	case e.Of == nil:
+	case e.Outcome == gateway.OK:
+		*p = provider{}
+	case e.Outcome == gateway.Failed: // else it was cut, by the end of the session or its budget
+		p.model, p.reason, p.denied = e.Resource, e.Reason, ""
+		if p.failed++; p.failed == 1 {
+			p.since = e.Time
+		}
+		p.refused++
+		if status := e.Fields["status"]; status != "401" && status != "403" {
+			p.refused = 0
+		}
+	}
+}
+
+// failing says whether the latest call failed or was refused.
+func (p provider) failing() bool { return p.failed > 0 || p.denied != "" }
+
+// gone says whether waiting longer is of no use.
+func (p provider) gone(now time.Time) bool {
+	return p.refused >= keyRefusals || p.failed >= goneCalls && now.Sub(p.since) >= goneAfter
+}
+
+// sentence says what is wrong.
+func (p provider) sentence() string {
+	switch {
+	case p.denied != "":
+		return clip(p.denied, 300)
+	case p.reason == "":
+		return fmt.Sprintf("the provider of model %s does not answer (failed calls in a row: %d)", p.model, p.failed)
+	}
+	return fmt.Sprintf("%s (failed calls in a row: %d)", clip(p.reason, 300), p.failed)
+}

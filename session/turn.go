@@ -1,0 +1,325 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"cofferdam"
+	"cofferdam/agent"
+	"cofferdam/sandbox"
+)
+
+// Why a turn begins, in the field "why" of agent.turn.
+const (
+	whyStart       = "start"       // the task's first words
+	whyMessage     = "message"     // a person said something
+	whyInterrupted = "interrupted" // its process was ended by a signal that nobody here sent
+)
+
+// Bounds of turns. Source: docs/SPECIFICATION.md, "Agents".
+const (
+	// maxInterrupted is how often an agent goes on whose process was ended from
+	// inside the box or by want of memory.
+	maxInterrupted = 3
+	// maxTold bounds the messages that one turn is told, in bytes: half of what
+	// an agent can be told at all.
+	maxTold = agent.MaxPrompt / 2
+)
+
+// interruption is what an agent is told whose process was ended.
+const interruption = "Your process was ended from outside while you worked. Look at the state of the checkout, then go on with the task."
+
+// turn is one run of the agent's process. The first begins a conversation, the
+// others go on in it.
+type turn struct {
+	number     int
+	why        string
+	from, upto int64    // it is told the messages after from, up to upto
+	end        *turnEnd // nil while it runs
+}
+
+// turnEnd is how a turn ended, as it goes on record.
+type turnEnd struct {
+	agent.End
+	Exit     int     `json:"exit"`
+	Signal   int     `json:"signal,omitempty"`
+	TimedOut bool    `json:"timed_out,omitempty"`
+	TooMuch  bool    `json:"too_much,omitempty"` // it was ended because of its output
+	Seconds  float64 `json:"seconds"`
+	Gone     string  `json:"gone,omitempty"` // it was ended because its model does not answer: the sentence
+}
+
+// died says whether a signal ended the agent. A shell around it turns the
+// signal into an exit status.
+func (e turnEnd) died() bool {
+	switch syscall.Signal(max(e.Signal, e.Exit-128)) {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGABRT, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE:
+		return true
+	}
+	return false
+}
+
+// agentID names the command of a turn.
+func agentID(number int) cofferdam.ExecID {
+	if number == 1 {
+		return execAgent
+	}
+	return execAgent + cofferdam.ExecID("-"+strconv.Itoa(number))
+}
+
+// dialogue is the part of a session that is about its agent: turn by turn, with
+// what people say in between.
+type dialogue struct{ *attempt }
+
+// run runs the agent to its end and listens to what it says.
+func (d dialogue) run(ctx context.Context) error {
+	for {
+		t, err := d.nextTurn(ctx)
+		if err != nil {
+			return err
+		}
+		if t.end != nil {
+			return d.conclude(ctx, *t.end)
+		}
+		if err := d.runTurn(ctx, t); err != nil {
+			return err
+		}
+	}
+}
+
+// nextTurn returns the turn that is to be run, or the last one with its end.
+func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
+	var t turn
+	var interrupted int
+	var spent time.Duration
+	d.ledger.look(func(s *seen) { t, interrupted, spent = s.talk.turn, s.talk.interrupted, s.talk.spent })
+	switch {
+	case t.number == 0:
+		if _, err := d.takeUp(ctx, false); err != nil {
+			return t, err
+		}
+		return d.beginTurn(ctx, whyStart)
+	case t.end == nil, !d.adapter.Resumes():
+		return t, nil
+	case t.end.TimedOut, t.end.Gone != "", t.end.TooMuch, d.ledger.overBudget() != "":
+		return t, d.hearNoMore(ctx)
+	case spent >= d.timeout(): // the last turn ended just before
+		end := *t.end
+		end.TimedOut = true
+		t.end = &end
+		return t, d.hearNoMore(ctx)
+	}
+	died := t.end.died() && interrupted < maxInterrupted
+	waiting, err := d.takeUp(ctx, !died)
+	switch {
+	case err != nil:
+		return t, err
+	case waiting > 0:
+		return d.beginTurn(ctx, whyMessage)
+	case died:
+		return d.beginTurn(ctx, whyInterrupted)
+	}
+	return t, nil
+}
+
+// beginTurn puts on record that the agent's next turn begins, and what it is
+// told: from then on its messages count as delivered, and whatever process
+// comes next starts exactly this turn.
+func (d dialogue) beginTurn(ctx context.Context, why string) (t turn, err error) {
+	upto, conversation := int64(0), ""
+	d.ledger.look(func(s *seen) {
+		t, upto, conversation = s.talk.turn, s.talk.turn.upto, s.talk.conversation
+		for size, waiting := 0, s.talk.waiting(); len(waiting) > 0; waiting = waiting[1:] {
+			if size += len(waiting[0].Text); size > maxTold && upto > t.upto {
+				break
+			}
+			upto = waiting[0].Number
+		}
+	})
+	id := agentID(t.number + 1)
+	err = d.ledger.put(ctx, cofferdam.EventAgentTurn, string(id), map[string]string{
+		fieldNumber: strconv.Itoa(t.number + 1), fieldWhy: why, fieldUpto: strconv.FormatInt(upto, 10),
+		fieldExec: string(id), fieldConversation: conversation,
+	})
+	d.ledger.look(func(s *seen) { t = s.talk.turn })
+	return t, err
+}
+
+// timeout is how long all turns together may take.
+func (d dialogue) timeout() time.Duration {
+	if s := d.plan.Request.Timeout; s > 0 {
+		return time.Duration(s * float64(time.Second))
+	}
+	return d.o.AgentTimeout
+}
+
+// runTurn runs one turn to its end, or goes on with one that runs.
+func (d dialogue) runTurn(ctx context.Context, t turn) error {
+	start, err := d.start(t)
+	if err != nil {
+		return failFor(cofferdam.ReasonAgent, err)
+	}
+	told, spent := 0, time.Duration(0)
+	d.ledger.look(func(s *seen) { told, spent = s.talk.told, s.talk.spent })
+	c := start.Command
+	c.ID, c.Dir, c.Timeout = agentID(t.number), sandbox.WorkDir, d.timeout()-spent
+	c.Env = append(d.variables(), c.Env...)
+	if _, started := d.ledger.exec(c.ID); !started {
+		if err := d.place(ctx, start.Files); err != nil {
+			return err
+		}
+	}
+	p := newPulse()
+	reader := d.adapter.NewReader(func(e agent.Event) error {
+		p.see(e)
+		if told--; told >= 0 {
+			return nil // an earlier process recorded it
+		}
+		return d.tell(ctx, e)
+	})
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	gone := ""
+	watch.Go(func() { gone = d.attend(watching, t, c.ID, p) })
+	ran, err := d.execute(ctx, d.box, c, func(s sandbox.Stream, text []byte) error {
+		if s != sandbox.Stdout {
+			return nil
+		}
+		_, err := reader.Write(text)
+		return err
+	})
+	stop()
+	watch.Wait()
+	if err != nil {
+		return err
+	}
+	end, err := reader.Close()
+	if err != nil {
+		return err
+	}
+	if err := d.endTree(ctx, c.ID); err != nil {
+		return err
+	}
+	return d.ledger.step(ctx, stepTurn, map[string]string{fieldNumber: strconv.Itoa(t.number), fieldData: encode(turnEnd{
+		End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut, TooMuch: slices.Contains(ran.Exhausted, exhaustedOutput),
+		Seconds: ran.Ended.Sub(ran.Started).Seconds(), Gone: gone,
+	})})
+}
+
+// start says what to write and to run for a turn.
+func (d dialogue) start(t turn) (agent.Start, error) {
+	var said []string
+	conversation := ""
+	d.ledger.look(func(s *seen) {
+		conversation = s.talk.conversation
+		for _, m := range s.talk.messages {
+			if m.Number <= t.upto && (m.Number > t.from || conversation == "") {
+				said = append(said, m.Text)
+			}
+		}
+	})
+	in := d.input()
+	if t.number > 1 && conversation != "" {
+		on := in
+		on.Conversation, on.Message = conversation, strings.Join(said, "\n\n")
+		if t.why == whyInterrupted {
+			on.Message = interruption
+		}
+		if s, err := d.adapter.Start(on); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
+			return s, err
+		}
+		// What it called its conversation is no name of one: it begins anew.
+	}
+	for _, text := range said {
+		in.Text += "\n\nSaid afterwards:\n" + text
+	}
+	switch {
+	case t.number > 1:
+		in.Text += "\n\n" + interruption
+	case d.taken:
+		in.Text += "\n\nAn earlier run was lost with its machine. What it had pushed by then is in the checkout; look at it first."
+	}
+	return d.adapter.Start(in)
+}
+
+// tell puts on record what the agent says it did.
+func (a *attempt) tell(ctx context.Context, e agent.Event) error {
+	kind, resource, fields := cofferdam.EventAgentTool, e.Tool, map[string]string{fieldText: e.Text, fieldKind: string(e.Kind)}
+	switch e.Kind {
+	case agent.Message:
+		kind = cofferdam.EventAgentMessage
+	case agent.Tool:
+		fields["tool"] = e.Tool
+	case agent.Answer:
+		fields["error"] = strconv.FormatBool(e.Error)
+	case agent.Change:
+		kind, resource = cofferdam.EventAgentFile, e.Text
+	case agent.Cost:
+		kind = cofferdam.EventAgentCost
+		fields["tokens"] = strconv.FormatInt(max(0, e.Tokens), 10)
+		if e.Dollars > 0 {
+			fields["dollars"] = fmt.Sprintf("%.6f", e.Dollars)
+		}
+	case agent.Begin:
+		kind = cofferdam.EventAgentTurn
+		fields[fieldConversation] = e.Text
+	}
+	return a.ledger.put(ctx, kind, resource, fields)
+}
+
+// hear takes down how an agent of one turn ended.
+func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
+	return dialogue{a}.conclude(ctx, turnEnd{End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut})
+}
+
+// conclude takes down how the agent ended.
+func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
+	r := &d.result
+	r.Said, r.Message, r.Exit, r.TimedOut = end.Said, end.Message, end.Exit, end.TimedOut
+	// What it did until then is captured all the same.
+	if code, why := d.fault(end); code != "" {
+		r.Failure, r.Reason = code, why
+	}
+	turns, unheard, heard := 0, 0, false
+	d.ledger.look(func(s *seen) { turns, unheard, heard = s.talk.turn.number, len(s.talk.waiting()), s.heard })
+	if heard {
+		return nil // an earlier process put it on record
+	}
+	return d.ledger.put(ctx, cofferdam.EventAgentEnd, d.adapter.Name, map[string]string{
+		"said": string(r.Said), fieldText: end.Message, "exit": strconv.Itoa(end.Exit), "timed_out": strconv.FormatBool(end.TimedOut),
+		"failed": strconv.FormatBool(end.Failed), "skipped_lines": strconv.Itoa(end.Skipped), "dropped_events": strconv.Itoa(end.Dropped),
+		"turns": strconv.Itoa(turns), "unheard_messages": strconv.Itoa(unheard),
+	})
+}
+
+// fault says why the agent could not do its work, if it could not.
+func (d dialogue) fault(end turnEnd) (code, reason string) {
+	var calls provider
+	interrupted := 0
+	d.ledger.look(func(s *seen) { calls, interrupted = s.provider, s.talk.interrupted })
+	over := d.ledger.overBudget()
+	switch {
+	case over != "": // whatever the agent made of it
+		return cofferdam.ReasonBudget, over
+	case end.Gone != "":
+		return cofferdam.ReasonProvider, end.Gone
+	case calls.failing() && (end.Failed || end.Exit != 0 && len(d.adapter.Providers) > 0 && !end.TimedOut):
+		reason = calls.sentence()
+		if last := lastLine(end.Message); last != "" {
+			reason += "; the agent's last words: " + last
+		}
+		if calls.denied != "" {
+			return cofferdam.ReasonPolicy, reason
+		}
+		return cofferdam.ReasonProvider, reason
+	case end.died() && interrupted >= maxInterrupted:
+		return cofferdam.ReasonAgent, fmt.Sprintf("the agent's process was ended by a signal %d times; it went on after the first %d", interrupted+1, interrupted)
+	}
+	return "", ""
+}
