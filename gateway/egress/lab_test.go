@@ -37,20 +37,21 @@ import (
 // lab is a box's network, our gateway and the world outside: servers on one
 // loopback address that answer for every name in hosts.
 type lab struct {
-	t      testing.TB
-	box    *gatewaytest.Box
-	caller *gateway.Caller
-	record *gatewaytest.Recorder
-	end    context.CancelFunc // of the session
-	addr   netip.Addr
-	dialer *gateway.Dialer
-	wire   *wire.Wire
-	bundle string // file with our CA and the lab's
-	root   *x509.Certificate
-	ours   *x509.CertPool // our CA alone
-	models models         // stands for the model gateway
-	piece  chan string    // what /pieces writes next
-	gone   chan struct{}  // closed when the client of /pieces is gone
+	t       testing.TB
+	box     *gatewaytest.Box
+	caller  *gateway.Caller
+	record  *gatewaytest.Recorder
+	end     context.CancelFunc // of the session
+	addr    netip.Addr
+	dialer  *gateway.Dialer
+	wire    *wire.Wire
+	bundle  string // file with our CA and the lab's
+	root    *x509.Certificate
+	ours    *x509.CertPool // our CA alone
+	trusted *x509.CertPool // what the gateway trusts outside
+	models  models         // stands for the model gateway
+	piece   chan string    // what /pieces writes next
+	gone    chan struct{}  // closed when the client of /pieces is gone
 
 	written  atomic.Int64           // bytes of /bytes
 	trailers atomic.Pointer[string] // X-Late of a request to /trailer
@@ -87,9 +88,9 @@ func newLabFor(t testing.TB, grant policy.Grant) *lab {
 		t.Fatal(err)
 	}
 	l.serve(ca.PEM())
-	roots := x509.NewCertPool()
-	roots.AddCert(l.root)
-	g := egress.New(egress.Options{Dialer: l.dialer, CA: ca, Roots: roots})
+	l.trusted = x509.NewCertPool()
+	l.trusted.AddCert(l.root)
+	g := egress.New(egress.Options{Dialer: l.dialer, CA: ca, Roots: l.trusted})
 	l.ours = x509.NewCertPool()
 	l.ours.AppendCertsFromPEM(ca.PEM())
 	l.wire, err = wire.Attach(l.box.Queue(), l.caller, wire.Routes{Others: g, Refused: g.Refusal(), Provider: g.Provider(&l.models)}, nil)
