@@ -196,7 +196,7 @@ func (x *exchange) forward(ctx context.Context, m cofferdam.Model, out *http.Req
 // pass passes an answer on, and keeps its text where the registration says so.
 func (x *exchange) pass(ctx context.Context, m cofferdam.Model, resp *http.Response, a *answer) error {
 	t := &tee{ResponseWriter: a.writer}
-	if m.KeepText && spends(a.op) {
+	if x.keeps(m) {
 		a.writer = t
 	}
 	err := a.pass(resp)

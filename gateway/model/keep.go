@@ -20,9 +20,15 @@ const (
 	keepTimeout = 10 * time.Second
 )
 
+// keeps says whether text of a try goes on record: the registration says so, or
+// the one that it stands in for.
+func (x *exchange) keeps(m cofferdam.Model) bool {
+	return (m.KeepText || x.caller.Model.KeepText) && spends(x.asked.Op)
+}
+
 // keepPrompt puts the text of a request on record, once, before it is sent.
 func (x *exchange) keepPrompt(ctx context.Context, m cofferdam.Model, body []byte) error {
-	if !m.KeepText || x.kept || !spends(x.asked.Op) {
+	if x.kept || !x.keeps(m) {
 		return nil
 	}
 	x.kept = true
