@@ -20,7 +20,7 @@ import (
 // provider does not answer; what is left here are longer faults and answers
 // that are not whole.
 const (
-	maxTries    = 5
+	maxTries    = 4
 	firstPause  = time.Second
 	longestWait = time.Minute
 	callTimeout = 30 * time.Minute // of one try, from the question to the end of the answer

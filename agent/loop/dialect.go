@@ -214,7 +214,8 @@ func faultMessage(body []byte) string {
 			one = list[0]
 		}
 	}
-	return clip(strings.TrimSpace(one.Error.Message), maxFaultText)
+	// One line: the gateway's own reasons have a second one with a hint.
+	return clip(strings.Join(strings.Fields(one.Error.Message), " "), maxFaultText)
 }
 
 // tooMuch says whether a provider refused a request because it is longer than

@@ -16,7 +16,7 @@ import (
 // Defaults and bounds of a run.
 const (
 	defaultWindow = 200_000 // tokens
-	minWindow     = 8_000   // a smaller one has no room for the tools and one result
+	minWindow     = 16_000  // a smaller one has no room for the tools and one result
 	DefaultTurns  = 100
 	MaxTurns      = 500
 	warnAt        = 3 // times that a call gave the same result, after which the model is told
