@@ -162,13 +162,13 @@ func (a answer) take(w http.ResponseWriter) bool {
 	a.header.Set("Connection", "close")
 	a.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	fmt.Fprintf(rw, "HTTP/1.1 %03d %s\r\n", a.status, phrase[:min(len(phrase), maxPhrase)])
-	a.header.Write(rw)
-	rw.WriteString("\r\n" + a.body)
+	_ = a.header.Write(rw) // Flush says whether it could be written
+	_, _ = rw.WriteString("\r\n" + a.body)
 	if rw.Flush() != nil {
 		return true // the client is gone
 	}
 	if c, ok := conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
-		io.Copy(io.Discard, io.LimitReader(rw, drainBytes))
+		_, _ = io.Copy(io.Discard, io.LimitReader(rw, drainBytes))
 	}
 	return true
 }

@@ -53,7 +53,7 @@ func ServeHTTP(c *Caller, conn net.Conn, h http.Handler) {
 	}
 	stop := context.AfterFunc(c.Live, func() { conn.Close() })
 	defer stop()
-	srv.Serve(l) // returns when oneConn has no second connection to give, after the first was closed
+	_ = srv.Serve(l) // returns when oneConn has no second connection to give, after the first was closed
 	srv.Close()
 }
 

@@ -61,7 +61,7 @@ type Export struct {
 func NewExport(w io.Writer, key Signer, task cofferdam.TaskID, at time.Time) *Export {
 	x := &Export{out: bufio.NewWriterSize(w, 1<<16), hash: sha256.New(), key: key, task: task}
 	at = at.UTC().Round(0)
-	x.put(line{Type: lineHeader, Schema: ExportSchema, Time: &at, Key: key.Name(), Task: task})
+	_ = x.put(line{Type: lineHeader, Schema: ExportSchema, Time: &at, Key: key.Name(), Task: task})
 	return x
 }
 
@@ -131,8 +131,8 @@ func (x *Export) raw(b []byte) error {
 	}
 	x.hash.Write(b)
 	x.hash.Write([]byte("\n"))
-	x.out.Write(b)
-	if err := x.out.WriteByte('\n'); err != nil { // bufio keeps the first error
+	_, _ = x.out.Write(b) // bufio keeps the first error
+	if err := x.out.WriteByte('\n'); err != nil {
 		x.err = fmt.Errorf("write export: %w", err)
 	}
 	x.lines++

@@ -90,7 +90,7 @@ func (o *outlet) drain(buf []byte) {
 	o.file.SetReadDeadline(time.Time{})
 	left := 0
 	if c, err := o.file.SyscallConn(); err == nil {
-		c.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		_ = c.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	}
 	for left > 0 {
 		n, err := o.file.Read(buf[:min(left, len(buf), o.room())])
@@ -102,7 +102,7 @@ func (o *outlet) drain(buf []byte) {
 	}
 	go func() {
 		defer o.file.Close()
-		io.Copy(io.Discard, o.file)
+		_, _ = io.Copy(io.Discard, o.file)
 	}()
 }
 

@@ -84,7 +84,7 @@ func (s settings) keep(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "keeper is ready", "socket", s.socket, "state", s.state, "pid", os.Getpid())
+	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()))
 	ready(nil)
 	err = keeper.Serve(ctx, l, map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: driver}, log)
 	log.InfoContext(ctx, "keeper ends, and every box with it")

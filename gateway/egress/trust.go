@@ -2,7 +2,7 @@ package egress
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // OpenSSL names the files of a folder by it; nothing is protected by it
+	"crypto/sha1" // OpenSSL names the files of a folder by it; nothing is protected by it
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -140,7 +140,7 @@ func subjectHash(cert *x509.Certificate) (string, error) {
 		}
 		canonical = append(canonical, der...)
 	}
-	sum := sha1.Sum(canonical) //nolint:gosec // see above
+	sum := sha1.Sum(canonical)
 	return fmt.Sprintf("%08x", binary.LittleEndian.Uint32(sum[:])), nil
 }
 

@@ -44,7 +44,7 @@ func (c *carrier) service() repo.Service {
 // ServeHTTP lets through the three requests of the one exchange.
 func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := string(c.service())
-	defer io.Copy(io.Discard, r.Body) // a git that still sends would not hear the answer
+	defer func() { _, _ = io.Copy(io.Discard, r.Body) }() // a git that still sends would not hear the answer
 	switch r.Method + " " + r.RequestURI {
 	case "GET /upstream.git/info/refs?service=" + s:
 		c.forward(w, r, "/info/refs?service="+s, nil)

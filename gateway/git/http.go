@@ -128,7 +128,7 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		var b bytes.Buffer
 		packet(&b, "ERR cofferdam: "+repo.OneLine(reason+"; hint: "+hint))
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-		w.Write(b.Bytes())
+		_, _ = w.Write(b.Bytes())
 	}
 }
 
@@ -140,7 +140,7 @@ func startAdvertisement(h http.Header, out io.Writer, s repo.Service, protocol s
 		var b bytes.Buffer
 		packet(&b, "# service="+string(s)+"\n")
 		b.WriteString("0000")
-		out.Write(b.Bytes()) // an error shows at the next write
+		_, _ = out.Write(b.Bytes()) // an error shows at the next write
 	}
 }
 
@@ -161,13 +161,13 @@ func (g *Gateway) servePush(c *gateway.Caller, w http.ResponseWriter, r *http.Re
 		return // 200 and nothing: the client goes on with the real one
 	case err != nil:
 		err = g.refuseUnread(r.Context(), c, err)
-		io.Copy(io.Discard, in)
+		_, _ = io.Copy(io.Discard, in)
 		gateway.WriteRefusal(w, err)
 		return
 	}
 	err = g.push(r.Context(), c, p, in)
-	io.Copy(io.Discard, in)
-	w.Write(p.answer(err)) // the client may be gone; the record says what happened
+	_, _ = io.Copy(io.Discard, in)
+	_, _ = w.Write(p.answer(err)) // the client may be gone; the record says what happened
 }
 
 // refuseUnread refuses a push that cannot be read, on record.

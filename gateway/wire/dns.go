@@ -75,7 +75,7 @@ func (r *resolver) answer(conn net.PacketConn, from net.Addr, question []byte) {
 	if r.wire.live.Err() != nil {
 		return // the session has ended; the socket is about to be closed
 	}
-	conn.WriteTo(reply, from) // a lost answer is asked for again
+	_, _ = conn.WriteTo(reply, from) // a lost answer is asked for again
 }
 
 // respond parses a question, asks resolve for the address and packs the

@@ -13,6 +13,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -124,6 +125,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := srv.Shutdown(grace); err != nil {
 		_ = srv.Close() // what did not finish in time is cut
 	}
-	<-done
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }

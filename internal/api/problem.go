@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -61,7 +62,7 @@ func causes(err error) string {
 
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problemOf(r, err)
-	s.o.Log.InfoContext(r.Context(), "request refused", "request", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "kind", p.Kind, "op", p.Op, "error", err, "cause", causes(err))
+	s.o.Log.InfoContext(r.Context(), "request refused", slog.Any("request", p.RequestID), slog.Any("method", r.Method), slog.Any("path", r.URL.Path), slog.Any("status", p.Status), slog.Any("kind", p.Kind), slog.Any("op", p.Op), slog.Any("error", err), slog.Any("cause", causes(err)))
 	limitWrite(w)
 	w.Header().Set("Content-Type", "application/problem+json")
 	if p.Status == http.StatusUnauthorized {

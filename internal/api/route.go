@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -68,7 +69,7 @@ func (s *Server) survive(c *call, req *http.Request) {
 	if p == http.ErrAbortHandler {
 		panic(p) // net/http's own way to cut a connection
 	}
-	s.o.Log.ErrorContext(req.Context(), "request panicked", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.o.Log.ErrorContext(req.Context(), "request panicked", slog.Any("path", req.URL.Path), slog.Any("panic", fmt.Sprint(p)), slog.Any("stack", string(debug.Stack())))
 	err := errors.New("panic")
 	if c.sent {
 		c.breakOff(req, err)
@@ -165,7 +166,7 @@ func (c *call) breakOff(req *http.Request, err error) {
 		err = &cofferdam.Error{Op: "api.Stream", Kind: cofferdam.Unavailable, Subject: "stream", Reason: "the server is stopping", Hint: "follow again when it is back", Err: err}
 	}
 	p := c.s.problemOf(req, err)
-	c.s.o.Log.InfoContext(req.Context(), "stream ended early", "request", p.RequestID, "path", req.URL.Path, "error", err)
+	c.s.o.Log.InfoContext(req.Context(), "stream ended early", slog.Any("request", p.RequestID), slog.Any("path", req.URL.Path), slog.Any("error", err))
 	if c.w.Header().Get("Content-Type") != ndjson {
 		panic(http.ErrAbortHandler)
 	}

@@ -50,10 +50,10 @@ func ThisSystem() System {
 		},
 		Terminal: func(stream any) bool {
 			f, ok := stream.(*os.File)
-			return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits an int
+			return ok && term.IsTerminal(int(f.Fd())) // a descriptor fits an int
 		},
 		Width: func() int {
-			w, _, err := term.GetSize(int(os.Stderr.Fd())) //nolint:gosec // a descriptor fits an int
+			w, _, err := term.GetSize(int(os.Stderr.Fd())) // a descriptor fits an int
 			if err != nil || w <= 0 {
 				return 80
 			}

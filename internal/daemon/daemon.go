@@ -110,7 +110,7 @@ func (s *server) down() {
 func (s *server) closing(what string, close func() error) {
 	s.onStop(func() {
 		if err := close(); err != nil {
-			s.log.WarnContext(context.Background(), "closing", "what", what, "error", err)
+			s.log.WarnContext(context.Background(), "closing", slog.Any("what", what), slog.Any("error", err))
 		}
 	})
 }
@@ -185,7 +185,7 @@ func (s *server) serve(ctx context.Context) error {
 	for _, l := range listeners {
 		go func() { ended <- server.Serve(serving, l) }()
 	}
-	s.log.InfoContext(ctx, "serving", "socket", s.Socket, "listen", s.Listen, "state", s.State)
+	s.log.InfoContext(ctx, "serving", slog.Any("socket", s.Socket), slog.Any("listen", s.Listen), slog.Any("state", s.State))
 	fmt.Fprintf(os.Stdout, "cofferdam: serving at unix:%s\n", s.Socket)
 	var first error
 	running := len(listeners)

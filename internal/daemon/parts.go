@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -182,7 +183,7 @@ func (s *server) wake(ctx context.Context) (ready func(wanted bool) error) {
 			Restarted: func(ctx context.Context, _ bool) {
 				if f := s.working.Load(); f != nil {
 					if err := f.Resume(ctx); err != nil {
-						s.log.WarnContext(ctx, "starting workflows again", "error", err)
+						s.log.WarnContext(ctx, "starting workflows again", slog.Any("error", err))
 					}
 				}
 			},

@@ -239,7 +239,7 @@ func pump(cmd *exec.Cmd, c child, cancel context.CancelFunc) error {
 		_, err := io.Copy(in, c.stdin)
 		in.Close()
 		if err != nil {
-			io.Copy(io.Discard, c.stdin)
+			_, _ = io.Copy(io.Discard, c.stdin)
 		}
 	}()
 	var copied error

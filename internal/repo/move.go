@@ -35,7 +35,7 @@ func carried(c *child, to Carrier) {
 		done := make(chan struct{})
 		go func() { // ended by the function returned, which waits for it
 			defer close(done)
-			srv.Serve(l)
+			_ = srv.Serve(l) // until it is closed
 		}()
 		url := "http://" + l.Addr().String() + "/upstream.git"
 		for i, a := range c.args {
@@ -297,7 +297,7 @@ func (r *Repos) Receive(ctx context.Context, id cofferdam.RepoID, u Update, shal
 	err = judge(ctx, asked)
 	if !finished {
 		pipes[3].Close() // the hook reads the end of file and refuses
-		<-ended
+		_ = report()     // it was refused, and git says no more than that
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func (l *lab) web(name, address string) (string, error) {
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "lab %s here: %s %s\n", name, r.Method, r.URL.Path)
 	})}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // until it is closed
 	l.stop = func() { server.Close() }
 	return addr, nil
 }

@@ -40,7 +40,7 @@ func cmdStub(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	go server.Serve(l)
+	go func() { _ = server.Serve(l) }() // until it is closed
 	of(ts).labs[args[0]] = &lab{stop: func() { cancel(); server.Close() }}
 	ts.Setenv(args[0], "http://"+l.Addr().String())
 }

@@ -29,10 +29,10 @@ func (f *follower) run(ctx context.Context, id cofferdam.TaskID) {
 		if AtRest(t.State) { // its last events come before its last state
 			f.replay(logs, t.Sessions)
 			f.drain(cancel)
-			f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t})
+			_ = f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t}) // fails only when nobody follows any more
 			return errRest
 		}
-		f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t})
+		_ = f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t})
 		f.follow(logs, t.Sessions)
 		return nil
 	})

@@ -286,7 +286,7 @@ func (s *stream) hold() {
 	s.h.mu.Unlock()
 	for _, r := range readers {
 		if s.written > 0 {
-			r.open(s) // what cannot be opened is reported when it is read
+			_ = r.open(s) // what cannot be opened is reported when it is read
 		}
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
 		if left := b.tearDown("it could not be started"); left != nil {
-			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", "box", spec.ID, "err", left)
+			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", slog.Any("box", spec.ID), slog.Any("err", left))
 		}
 		d.settle(spec.ID, nil)
 		return nil, wrap(err, spec.ID)

@@ -135,7 +135,7 @@ const journalPercent = 25
 func (d *Driver) endLeftovers() error {
 	var errs []error
 	for _, id := range d.cgroups.list() {
-		d.o.Log.Warn("ending box of an earlier keeper", "box", id)
+		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
 		errs = append(errs, d.cgroups.end(id))
 	}
 	mounts, err := mountsUnder(d.o.Root)

@@ -67,7 +67,7 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept call: %w", err)
 		case err != nil: // out of descriptors, most likely: others will end
-			s.log.WarnContext(ctx, "accept call", "err", err)
+			s.log.WarnContext(ctx, "accept call", slog.Any("err", err))
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
@@ -81,7 +81,7 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 				s.serve(ctx, conn)
 			})
 		default:
-			s.log.WarnContext(ctx, "refuse call", "err", "too many")
+			s.log.WarnContext(ctx, "refuse call", slog.Any("err", "too many"))
 			s.refuse(conn, &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Exhausted, Subject: "call keeper",
 				Reason: fmt.Sprintf("%d calls are under way", cap(s.slots)), Hint: "try again when some have ended"})
 			conn.Close()
@@ -92,7 +92,7 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 // refuse says why, without waiting for who does not listen.
 func (s *server) refuse(conn *net.UnixConn, err error) {
 	conn.SetWriteDeadline(time.Now().Add(acceptPause))
-	writeJSON(conn, hello{Protocol: protocolName, Version: Version, Error: packError(err)})
+	_ = writeJSON(conn, hello{Protocol: protocolName, Version: Version, Error: packError(err)})
 }
 
 // serve answers one call.
@@ -104,7 +104,7 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer stop()
 	conn.SetDeadline(time.Now().Add(s.patience))
 	if err := s.admit(conn); err != nil {
-		s.log.WarnContext(ctx, "refuse call", "err", err)
+		s.log.WarnContext(ctx, "refuse call", slog.Any("err", err))
 		s.refuse(conn, err)
 		return
 	}
@@ -117,14 +117,14 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 		err = first.json(&r)
 	}
 	if err != nil {
-		writeJSON(conn, reply{Error: packError(invalid(err.Error()))})
+		_ = writeJSON(conn, reply{Error: packError(invalid(err.Error()))})
 		return
 	}
 	conn.SetDeadline(time.Time{})
 	c := &call{server: s, conn: conn, r: r, frames: make(chan frame)}
 	go c.read(ctx, cancel)
 	if err := c.answer(ctx); err != nil && ctx.Err() == nil {
-		s.log.DebugContext(ctx, "answer call", "op", r.Op, "box", r.Box, "err", err)
+		s.log.DebugContext(ctx, "answer call", slog.Any("op", r.Op), slog.Any("box", r.Box), slog.Any("err", err))
 	}
 }
 

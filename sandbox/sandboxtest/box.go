@@ -47,8 +47,7 @@ func (f *Fake) make(ctx context.Context, spec sandbox.Spec) (*fakeBox, error) {
 		}
 	}
 	if err := b.boot(ctx); err != nil {
-		b.Destroy(context.WithoutCancel(ctx))
-		return nil, err
+		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 	}
 	return b, nil
 }
@@ -135,7 +134,7 @@ func (b *fakeBox) Destroy(context.Context) error {
 		}
 		if b.init != nil {
 			b.init.Process.Kill()
-			b.init.Wait()
+			_ = b.init.Wait()
 		}
 		err = errors.Join(err, os.RemoveAll(b.dir))
 		b.fake.forget(b.spec.ID)

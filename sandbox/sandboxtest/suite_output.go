@@ -120,7 +120,7 @@ func testDestroy(t *testing.T, s *subject) {
 	b := s.box(t, nil)
 	b.start(t, sandbox.Command{ID: "long", Shell: "echo begun; sleep 1000"})
 	r, err := b.Attach(testContext(t), "long", sandbox.Offsets{}, func(sandbox.Stream, int64, []byte) error {
-		go b.Destroy(context.Background())
+		go func() { _ = b.Destroy(context.Background()) }() // the attachment tells
 		return nil
 	})
 	if err != nil || !r.Lost || r.Reason == "" || r.Stdout != int64(len("begun\n")) {
