@@ -41,7 +41,7 @@ func TestReadme(t *testing.T) {
 		t.Skip("needs root: server and keeper run as root in this version")
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("needs npm: the README's agent is installed from it")
+		t.Skip("needs npm: the operator file lists its registry")
 	}
 	t.Parallel()
 	r := newReader(t, readmePlay, providerAddress, "api.anthropic.com")
@@ -224,7 +224,7 @@ func (r *reader) do(line string) {
 	switch {
 	case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "sudo install "):
 		// The programs are built: this test runs after make build. Targets exist
-		// by TestMakefile; make demo is TestProduct/demo-command and -claude.
+		// by TestMakefile; make demo is TestProduct/demo-loop, -command and -claude.
 	case line == "sudo cofferdam serve":
 		env := append(r.env, "SSL_CERT_FILE="+filepath.Join(r.dir, "provider.pem"))
 		if err := r.b.serve(r.bin, env); err != nil {
