@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ func (a *attempt) think(ctx context.Context) error {
 	if err != nil {
 		return failFor(cofferdam.ReasonAgent, err)
 	}
+	d := dialogue{a}
 	talk := a.o.Conversation(a.plan.Scope, a.plan.ID)
 	until, err := a.deadline(ctx, talk)
 	if err != nil {
@@ -35,24 +37,26 @@ func (a *attempt) think(ctx context.Context) error {
 	o := loop.Options{
 		Prompt: prompt, Transport: wire, Provider: a.plan.Model.Provider, Model: a.plan.Model.Default,
 		Hands: hands{a}, Conversation: talk, Redact: a.clean,
+		Said: func(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) { return d.listen(ctx) },
+		Last: d.listenLast,
 	}
-	told, n := 0, 0
-	a.ledger.look(func(s *seen) { told = s.told })
-	o.Emit = func(e agent.Event) error {
-		if n++; n <= told {
+	told := 0
+	a.ledger.look(func(s *seen) { told = s.talk.told })
+	once := func(put func() error) error {
+		if told--; told >= 0 {
 			return nil // an earlier process recorded it
 		}
-		return a.tell(ctx, e)
+		return put()
 	}
-	if a.o.Said != nil {
-		o.Said = func(ctx context.Context, after int64) ([]cofferdam.TaskMessage, error) {
-			return a.o.Said(ctx, a.plan.Task, after)
-		}
-	}
+	o.Emit = func(e agent.Event) error { return once(func() error { return a.tell(ctx, e) }) }
+	o.Told = func(m cofferdam.TaskMessage) error { return once(func() error { return d.goOn(ctx, m) }) }
 	end, err := loop.Run(thinking, o)
 	done := &ran{}
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(thinking), errTimeUp):
+		if err := d.hearNoMore(ctx); err != nil {
+			return err
+		}
 		done.TimedOut = true
 		end.Said, end.Message = cofferdam.SaidBlocked, errTimeUp.Error()
 	case cofferdam.KindOf(err) == cofferdam.Exhausted || cofferdam.KindOf(err) == cofferdam.Invalid:
@@ -63,12 +67,29 @@ func (a *attempt) think(ctx context.Context) error {
 	if err := a.letGo(ctx); err != nil {
 		return err
 	}
+	// Where the log knows better, conclude says so.
 	if end.Exhausted {
 		a.result.Failure, a.result.Reason, end.Failed = cofferdam.ReasonBudget, end.Message, false
 	} else if end.Failed {
 		a.result.Failure, a.result.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
 	}
 	return a.hear(ctx, done, end.End)
+}
+
+// listenLast is listen before the end of a brain: if it returns nothing, people
+// who say something from then on are refused.
+func (d dialogue) listenLast(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) {
+	if n, err := d.takeUp(ctx, true); err != nil || n == 0 {
+		return nil, err
+	}
+	return d.listen(ctx)
+}
+
+// goOn puts on record that a brain was told a message and goes on with it.
+func (d dialogue) goOn(ctx context.Context, m cofferdam.TaskMessage) error {
+	return d.ledger.put(ctx, cofferdam.EventAgentTurn, "loop", map[string]string{
+		fieldKind: whyMessage, fieldWhy: whyMessage, fieldUpto: strconv.FormatInt(m.Number, 10), fieldConversation: "loop",
+	})
 }
 
 // input is what the adapter makes the agent's instructions from.
@@ -83,10 +104,7 @@ func (a *attempt) input() agent.Input {
 
 // deadline is when the agent's time is up, counted from its first message.
 func (a *attempt) deadline(ctx context.Context, talk loop.Conversation) (time.Time, error) {
-	limit := a.o.AgentTimeout
-	if t := a.plan.Request.Timeout; t > 0 {
-		limit = time.Duration(t * float64(time.Second))
-	}
+	limit := dialogue{a}.timeout()
 	entries, err := talk.Entries(ctx)
 	if err != nil || len(entries) == 0 {
 		return time.Now().Add(limit), err

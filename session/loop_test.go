@@ -251,6 +251,74 @@ func TestLoopEnds(t *testing.T) {
 	}
 }
 
+// TestLoopIsTold: what a person says is heard after the tool call that runs,
+// once, also over processes, and after the end nobody is heard any more.
+func TestLoopIsTold(t *testing.T) {
+	script := `asked hurry up
+say I hurry.
+
+turn 1
+tool shell {"command":"echo begun; sleep 2"}
+tool shell {"command":"touch never"}
+
+otherwise
+say Nobody spoke.
+`
+	var mu sync.Mutex
+	var box []cofferdam.TaskMessage
+	deaf := 0
+	b, _ := thinking(t, script, func(o *session.Options) {
+		o.Said = func(_ context.Context, _ cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return append([]cofferdam.TaskMessage{}, box[min(int(after), len(box)):]...), nil
+		}
+		o.LastSaid = func(ctx context.Context, _ cofferdam.SessionID, id cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error) {
+			found, err := o.Said(ctx, id, after)
+			if len(found) == 0 {
+				deaf++
+			}
+			return found, err
+		}
+	})
+	for _, restart := range []bool{false, true} {
+		p := b.loop()
+		p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/told-%v", restart))
+		box, deaf = nil, 0
+		ctx, cancel := context.WithCancelCause(context.Background())
+		done := b.start(ctx, p)
+		b.until(p, "loop-2-1", "begun")
+		mu.Lock()
+		box = []cofferdam.TaskMessage{{Number: 1, Text: "hurry up", By: cofferdam.Principal{Kind: cofferdam.Person, Name: "ada"}}}
+		mu.Unlock()
+		if restart {
+			cancel(errCut)
+			<-done
+			b.restart()
+			done = b.start(context.Background(), p)
+		}
+		got := <-done
+		cancel(nil)
+		if got.err != nil || got.result.Message != "I hurry." || got.result.Head != "" || deaf == 0 {
+			t.Errorf("restart %v: %+v %v, deaf %d", restart, got.result, got.err, deaf)
+		}
+		heard, turns, unheard := 0, 0, ""
+		for _, e := range b.events(p) {
+			switch {
+			case e.Kind == cofferdam.EventTaskMessage && e.Fields["text"] == "hurry up":
+				heard++
+			case e.Kind == cofferdam.EventAgentTurn && e.Fields["why"] == "message":
+				turns++
+			case e.Kind == cofferdam.EventAgentEnd:
+				unheard = e.Fields["unheard_messages"]
+			}
+		}
+		if heard != 1 || turns != 1 || unheard != "0" {
+			t.Errorf("restart %v: heard %d times, in %d turns, unheard %q", restart, heard, turns, unheard)
+		}
+	}
+}
+
 // TestLoopIsStopped: the end of the task ends a command that runs, and its time
 // is its time, also over processes.
 func TestLoopIsStopped(t *testing.T) {

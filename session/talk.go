@@ -69,6 +69,7 @@ func (t *talk) note(e cofferdam.Event) {
 		if f[fieldKind] != "" {
 			t.told++
 			t.conversation = f[fieldConversation]
+			t.turn.upto = max(t.turn.upto, number(f[fieldUpto])) // of a brain, which has no turns
 			return
 		}
 		t.turn = turn{number: int(number(f[fieldNumber])), why: f[fieldWhy], from: t.turn.upto, upto: number(f[fieldUpto])}

@@ -195,7 +195,7 @@ func TestStoredNonsense(t *testing.T) {
 // store. The conversation is as long as one that nears a window of 200,000 tokens.
 func BenchmarkTurn(b *testing.B) {
 	h := []entry{{Kind: kindStart, Text: strings.Repeat("task ", 200), Mark: newMark()}}
-	for i := range 60 {
+	for i := range 50 {
 		c := call{ID: fmt.Sprint("c", i), Name: "shell", Input: `{"command":"go test ./..."}`}
 		h = append(h, entry{Kind: kindAnswer, Parts: []part{{Text: "I run it."}, {Call: &c}}},
 			entry{Kind: kindResult, Call: c.ID, Name: c.Name, Head: "exit 0", Text: strings.Repeat("ok package\n", 700)})
