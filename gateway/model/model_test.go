@@ -239,6 +239,8 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	b := start(t, server.URL, true)
 	for name, body := range map[string]string{
 		"twice":     `{"tools":[],"tools":[{"type":"web_fetch_1"}]}`,
+		"late":      `{"k0":0` + manyKeys(100) + `,"k7":1}`,
+		"spellings": `{"k0":0` + manyKeys(100) + `,"K_7":1}`,
 		"deep":      strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300),
 		"not utf-8": "{\"a\":\"\xff\"}",
 		"two":       `{}{}`,
@@ -335,4 +337,13 @@ func TestURLs(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+}
+
+// manyKeys are n members of an object, k1 and on.
+func manyKeys(n int) string {
+	var all strings.Builder
+	for i := 1; i <= n; i++ {
+		fmt.Fprintf(&all, `,"k%d":0`, i)
+	}
+	return all.String()
 }

@@ -2,9 +2,11 @@ package model
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -38,11 +40,13 @@ func readJSON(body []byte) (*node, error) {
 	bad := func(reason string) error {
 		return invalid("the request is not plain JSON: "+reason, "send one JSON object")
 	}
-	if !json.Valid(body) { // from here on only what is valid is walked
-		return nil, bad(whyInvalid(body))
-	}
 	s := &scanner{body: body}
 	n, err := s.value(0)
+	if err == nil {
+		if s.space(); s.pos < len(body) {
+			err = fmt.Errorf("something follows the value, at byte %d", s.pos)
+		}
+	}
 	if err != nil {
 		return nil, bad(err.Error())
 	}
@@ -55,31 +59,33 @@ func readJSON(body []byte) (*node, error) {
 	return n, nil
 }
 
-// whyInvalid tells a client of bad JSON what a decoder says of it.
-func whyInvalid(body []byte) string {
-	var syntax *json.SyntaxError
-	if err := json.Unmarshal(body, new(json.RawMessage)); errors.As(err, &syntax) {
-		return fmt.Sprintf("%v, at byte %d", syntax, syntax.Offset)
-	}
-	return "it is nested too deep"
-}
-
-// scanner walks JSON that is known to be valid.
+// scanner reads JSON as RFC 8259 has it, in one pass. The usual decoder would
+// need several, and does not say where a value stands.
 type scanner struct {
 	body   []byte
 	pos    int
 	values int
 }
 
-func (s *scanner) space() {
-	for s.pos < len(s.body) {
-		switch s.body[s.pos] {
-		case ' ', '\t', '\n', '\r':
-			s.pos++
-		default:
-			return
-		}
+// next returns the byte that comes next; 0, which is no part of JSON, at the end.
+func (s *scanner) next() byte {
+	if s.pos < len(s.body) {
+		return s.body[s.pos]
 	}
+	return 0
+}
+
+func (s *scanner) space() {
+	for c := s.next(); c == ' ' || c == '\t' || c == '\n' || c == '\r'; c = s.next() {
+		s.pos++
+	}
+}
+
+func (s *scanner) wrong(what string) error {
+	if s.pos >= len(s.body) {
+		return errors.New("it ends too early")
+	}
+	return fmt.Errorf("no %s at byte %d", what, s.pos)
 }
 
 func (s *scanner) value(depth int) (*node, error) {
@@ -90,71 +96,129 @@ func (s *scanner) value(depth int) (*node, error) {
 	if s.values++; s.values > maxValues {
 		return nil, fmt.Errorf("it has more than %d values", maxValues)
 	}
-	n := &node{kind: s.body[s.pos], at: s.pos}
+	n := &node{kind: s.next(), at: s.pos}
 	var err error
 	switch n.kind {
 	case '{', '[':
 		err = s.members(n, depth)
 	case '"':
-		s.text()
+		err = s.text()
 	default:
-		for s.pos < len(s.body) && !bytes.ContainsRune([]byte(",]} \t\r\n"), rune(s.body[s.pos])) {
-			s.pos++
-		}
+		err = s.scalar()
 	}
 	n.raw = s.body[n.at:s.pos]
 	return n, err
 }
 
+// scalar passes a number or one of the three words.
+func (s *scanner) scalar() error {
+	end := s.pos
+	for end < len(s.body) && strings.IndexByte("0123456789+-.eEtrufalsn", s.body[end]) >= 0 {
+		end++
+	}
+	if !json.Valid(s.body[s.pos:end]) {
+		return s.wrong("value")
+	}
+	s.pos = end
+	return nil
+}
+
 // members reads an object or an array, from its first bracket.
 func (s *scanner) members(n *node, depth int) error {
+	end := n.kind + 2 // ] follows [ by two, and } follows {
 	s.pos++
-	var seen, folded map[string]bool
-	if n.kind == '{' {
-		seen, folded = map[string]bool{}, map[string]bool{}
+	if s.space(); s.next() == end {
+		s.pos++
+		return nil
 	}
+	seen := map[string]bool{} // in large objects only
 	for {
-		s.space()
-		switch s.body[s.pos] {
-		case '}', ']':
-			s.pos++
-			return nil
-		case ',':
-			s.pos++
-			continue
-		}
 		if n.kind == '{' {
-			name := s.text()
-			if seen[name] {
-				return fmt.Errorf("the key %q occurs twice", clip(name))
+			if err := s.name(n, seen); err != nil {
+				return err
 			}
-			f := fold(name)
-			n.loose = n.loose || folded[f]
-			seen[name], folded[f] = true, true
-			n.names, n.folds = append(n.names, name), append(n.folds, f)
-			s.space()
-			s.pos++ // the colon
 		}
 		v, err := s.value(depth + 1)
 		if err != nil {
 			return err
 		}
 		n.list = append(n.list, v)
+		s.space()
+		switch c := s.next(); c {
+		case ',', end:
+			if s.pos++; c == end {
+				return nil
+			}
+		default:
+			return s.wrong("comma or end")
+		}
 	}
 }
 
-// text reads a string and returns what it says.
-func (s *scanner) text() string {
+// name reads a key and its colon. It must not have occurred in its object.
+func (s *scanner) name(n *node, seen map[string]bool) error {
+	s.space()
 	begin := s.pos
-	for s.pos++; s.body[s.pos] != '"'; s.pos++ {
-		i := bytes.IndexAny(s.body[s.pos:], `"\`)
-		if s.pos += i; s.body[s.pos] == '"' {
-			break
+	if s.next() != '"' {
+		return s.wrong("key")
+	}
+	if err := s.text(); err != nil {
+		return err
+	}
+	name := unquote(s.body[begin:s.pos])
+	f := fold(name)
+	const large = 16
+	switch {
+	case len(n.names) < large && slices.Contains(n.names, name), seen["="+name]:
+		return fmt.Errorf("the key %q occurs twice", clip(name))
+	case len(n.names) < large && slices.Contains(n.folds, f), seen["~"+f]:
+		n.loose = true
+	}
+	n.names, n.folds = append(n.names, name), append(n.folds, f)
+	switch {
+	case len(n.names) == large:
+		for i := range n.names {
+			seen["="+n.names[i]], seen["~"+n.folds[i]] = true, true
 		}
-		s.pos++ // what a backslash stands before
+	case len(n.names) > large:
+		seen["="+name], seen["~"+f] = true, true
+	}
+	if s.space(); s.next() != ':' {
+		return s.wrong("colon")
 	}
 	s.pos++
-	return unquote(s.body[begin:s.pos])
+	return nil
+}
+
+// text passes a string.
+func (s *scanner) text() error {
+	for s.pos++; s.pos < len(s.body); s.pos++ {
+		switch c := s.body[s.pos]; {
+		case c == '"':
+			s.pos++
+			return nil
+		case c < ' ':
+			return s.wrong("control character may stand")
+		case c != '\\':
+			continue
+		}
+		s.pos++
+		switch c := s.next(); {
+		case c == 'u':
+			if s.pos+4 >= len(s.body) || !isHex(s.body[s.pos+1:s.pos+5]) {
+				return s.wrong("escape")
+			}
+			s.pos += 4
+		case c == 0 || strings.IndexByte(`"\/bfnrt`, c) < 0:
+			return s.wrong("escape")
+		}
+	}
+	return s.wrong("end of the text")
+}
+
+func isHex(p []byte) bool {
+	_, err := hex.DecodeString(string(p))
+	return err == nil
 }
 
 // unquote returns what a JSON string says; long ones without an escape are not
