@@ -19,7 +19,6 @@ type wire struct {
 	w      http.ResponseWriter
 	ctx    context.Context // ends when the client goes
 	answer answer
-	begun  bool
 	events int
 	sent   int
 }
