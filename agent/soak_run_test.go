@@ -47,6 +47,26 @@ bash printf old >made.txt; ls
 // TestOpencodeAndGemini runs the pinned version in each of its protocols, and Gemini CLI
 // in its own.
 func TestOpencodeAndGemini(t *testing.T) {
+	for _, name := range []string{"opencode", "gemini"} {
+		dir, a := installed(t, name)
+		for _, provider := range a.Providers {
+			t.Run(name+"/"+provider, func(t *testing.T) { twoRuns(t, a, provider, "", dir) })
+		}
+	}
+}
+
+// TestGeminiJoinsURLs is BR-12: Gemini CLI with the base URLs that people give
+// it. The rehearsal wants its signatures back as it gave them.
+func TestGeminiJoinsURLs(t *testing.T) {
+	dir, a := installed(t, "gemini")
+	for _, suffix := range []string{"/", "/v1beta", "/v1beta/"} {
+		t.Run(suffix, func(t *testing.T) { twoRuns(t, a, "gemini", suffix, dir) })
+	}
+}
+
+// installed sets an adapter up.
+func installed(t *testing.T, name string) (string, agent.Adapter) {
+	t.Helper()
 	if os.Getenv("COFFERDAM_SOAK") == "" {
 		t.Skip("takes long: make soak runs it, or COFFERDAM_SOAK=1")
 	}
@@ -56,21 +76,18 @@ func TestOpencodeAndGemini(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a private /tmp and another user")
 	}
-	for _, name := range []string{"opencode", "gemini"} {
-		a, err := agent.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir := room(t)
-		install(t, a, filepath.Join(dir, "env"))
-		for _, provider := range a.Providers {
-			t.Run(name+"/"+provider, func(t *testing.T) { twoRuns(t, a, provider, dir) })
-		}
+	a, err := agent.Load(name)
+	if err != nil {
+		t.Fatal(err)
 	}
+	dir := room(t)
+	install(t, a, filepath.Join(dir, "env"))
+	return dir, a
 }
 
-// twoRuns plays turns with an agent, through the model gateway.
-func twoRuns(t *testing.T, a agent.Adapter, provider, dir string) {
+// twoRuns plays turns with an agent, through the model gateway, whose URL it is
+// given with the suffix.
+func twoRuns(t *testing.T, a agent.Adapter, provider, suffix, dir string) {
 	script, err := rehearsal.Parse(strings.NewReader(turns))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +103,7 @@ func twoRuns(t *testing.T, a agent.Adapter, provider, dir string) {
 	}})
 	in := agent.Input{
 		Text: "make the file made.txt", Branch: "cofferdam/t-1-1", EnvDir: filepath.Join(dir, "env"), Home: filepath.Join(dir, "home"),
-		ModelURL: "http://" + gatewaytest.Serve(t, g, caller, gateway.Target{Host: gateway.ModelHost, Port: 80}),
+		ModelURL: "http://" + gatewaytest.Serve(t, g, caller, gateway.Target{Host: gateway.ModelHost, Port: 80}) + suffix,
 		Provider: provider, Model: "right-model",
 	}
 	seen, end := run(t, a, in, dir)
