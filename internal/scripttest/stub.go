@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ import (
 //	header NAME: TEXT
 //	send TEXT          with Go's escapes
 //	pause DURATION
+//	fetch              what providers do with addresses: each in the body is asked for
 //	cut                the connection ends without an end of the answer
 //
 // The first answer that holds is given.
@@ -44,6 +46,8 @@ func cmdStub(ts *testscript.TestScript, neg bool, args []string) {
 	of(ts).labs[args[0]] = &lab{stop: func() { cancel(); server.Close() }}
 	ts.Setenv(args[0], "http://"+l.Addr().String())
 }
+
+var stubAddress = regexp.MustCompile(`http://127[0-9.:]+/[^"\\ ]*`)
 
 type stub struct {
 	log     string
@@ -92,7 +96,7 @@ func (a *stubAnswer) add(verb, rest string) error {
 		_, err = time.ParseDuration(rest)
 	case "send":
 		rest, err = strconv.Unquote(`"` + rest + `"`)
-	case "header", "cut":
+	case "header", "cut", "fetch":
 	default:
 		err = fmt.Errorf("unknown instruction %q", verb)
 	}
@@ -130,6 +134,13 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			case <-time.After(d):
 			case <-r.Context().Done():
 				return
+			}
+		case "fetch":
+			for _, u := range stubAddress.FindAllString(string(body), -1) {
+				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+				if resp, err := client.Get(u); err == nil {
+					resp.Body.Close()
+				}
 			}
 		case "cut":
 			panic(http.ErrAbortHandler)
