@@ -112,6 +112,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a rehearsal", "scripts up to 1 MiB", "agent/rehearsal/rehearsal.go", "maxScript"},
 		{"a rehearsal", "100 answers", "agent/rehearsal/rehearsal.go", "maxTurns"},
 		{"a rehearsal", "32 MiB", "agent/rehearsal/rehearsal.go", "maxHuge"},
+		{"a demo with a real model", "60 calls", "internal/demo/model.go", "Calls"},
+		{"a demo with a real model", "2,000,000 tokens", "internal/demo/model.go", "Tokens"},
 		{"a recording of a provider", "64 MiB", "agent/rehearsal/record.go", "maxAnswer"},
 		{"a recording of a provider", "1,000 answers", "agent/rehearsal/record.go", "maxRecorded"},
 		{"operator file", "at most 1 MiB", "internal/config/config.go", "maxFile"},
