@@ -30,7 +30,7 @@ func (h hands) Exec(ctx context.Context, c sandbox.Command, stdin []byte) (loop.
 	var ran *ran
 	var err error
 	if c.Stdin {
-		ran, err = h.a.feed(ctx, c, stdin, also)
+		ran, err = h.feed(ctx, c, stdin, also)
 	} else {
 		ran, err = h.a.execute(ctx, h.a.box, c, also)
 	}
@@ -47,7 +47,8 @@ const maxFeeds = 32
 // feed runs a command that reads stdin. How much of it a process gave to the
 // command that ended before the command did is not known, so such a command is
 // ended and runs again under another id: it has to be one that may run twice.
-func (a *attempt) feed(ctx context.Context, c sandbox.Command, stdin []byte, also func(sandbox.Stream, []byte) error) (*ran, error) {
+func (h hands) feed(ctx context.Context, c sandbox.Command, stdin []byte, also func(sandbox.Stream, []byte) error) (*ran, error) {
+	a := h.a
 	id := c.ID
 	for n := 1; n <= maxFeeds; n++ {
 		if n > 1 {
@@ -58,7 +59,7 @@ func (a *attempt) feed(ctx context.Context, c sandbox.Command, stdin []byte, als
 			return a.execute(ctx, a.box, c, also)
 		}
 		if started {
-			if err := a.abandon(ctx, c.ID); err != nil {
+			if err := h.abandon(ctx, c.ID); err != nil {
 				return nil, err
 			}
 			continue
@@ -78,10 +79,10 @@ func (a *attempt) feed(ctx context.Context, c sandbox.Command, stdin []byte, als
 }
 
 // abandon ends a command of an earlier process; it may never have been started.
-func (a *attempt) abandon(ctx context.Context, id cofferdam.ExecID) error {
-	err := a.box.Kill(ctx, id)
+func (h hands) abandon(ctx context.Context, id cofferdam.ExecID) error {
+	err := h.a.box.Kill(ctx, id)
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
-		if _, gone := a.box.Status(ctx); gone == nil {
+		if _, gone := h.a.box.Status(ctx); gone == nil {
 			return nil
 		}
 	}

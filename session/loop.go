@@ -17,16 +17,20 @@ import (
 // errTimeUp is why the context of our own agent ends before the session's.
 var errTimeUp = errors.New("the agent's time is up")
 
-// think runs our own agent: its brain here, with the rights of the session's
-// caller and no other, its hands in the box.
-func (a *attempt) think(ctx context.Context) error {
+// mind is the part of a session that is our own agent: its brain here, with the
+// rights of the session's caller and no other, its hands in the box.
+type mind struct{ *attempt }
+
+// think runs it to its end.
+func (m mind) think(ctx context.Context) error {
+	a := m.attempt
 	prompt, err := a.adapter.Instructions(a.input())
 	if err != nil {
 		return failFor(cofferdam.ReasonAgent, err)
 	}
 	d := dialogue{a}
 	talk := a.o.Conversation(a.plan.Scope, a.plan.ID)
-	until, err := a.deadline(ctx, talk)
+	until, err := m.deadline(ctx, talk)
 	if err != nil {
 		return err
 	}
@@ -36,9 +40,10 @@ func (a *attempt) think(ctx context.Context) error {
 	defer wire.CloseIdleConnections()
 	o := loop.Options{
 		Prompt: prompt, Transport: wire, Provider: a.plan.Model.Provider, Model: a.plan.Model.Default,
-		Hands: hands{a}, Conversation: talk, Redact: a.clean,
-		Said: func(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) { return d.listen(ctx) },
-		Last: d.listenLast,
+		Hands: hands{a}, Conversation: talk, Redact: m.clean,
+		Turns: int(min(max(loop.DefaultTurns, a.plan.Budget.Calls), loop.MaxTurns)),
+		Said:  func(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) { return d.listen(ctx) },
+		Last:  d.listenLast,
 	}
 	told := 0
 	a.ledger.look(func(s *seen) { told = s.talk.told })
@@ -64,7 +69,7 @@ func (a *attempt) think(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if err := a.letGo(ctx); err != nil {
+	if err := m.letGo(ctx); err != nil {
 		return err
 	}
 	// Where the log knows better, conclude says so.
@@ -103,8 +108,8 @@ func (a *attempt) input() agent.Input {
 }
 
 // deadline is when the agent's time is up, counted from its first message.
-func (a *attempt) deadline(ctx context.Context, talk loop.Conversation) (time.Time, error) {
-	limit := dialogue{a}.timeout()
+func (m mind) deadline(ctx context.Context, talk loop.Conversation) (time.Time, error) {
+	limit := dialogue{m.attempt}.timeout()
 	entries, err := talk.Entries(ctx)
 	if err != nil || len(entries) == 0 {
 		return time.Now().Add(limit), err
@@ -113,9 +118,9 @@ func (a *attempt) deadline(ctx context.Context, talk loop.Conversation) (time.Ti
 }
 
 // letGo ends what the agent's commands left running.
-func (a *attempt) letGo(ctx context.Context) error {
+func (m mind) letGo(ctx context.Context) error {
 	var left []cofferdam.ExecID
-	a.ledger.look(func(s *seen) {
+	m.ledger.look(func(s *seen) {
 		for id := range s.execs {
 			if strings.HasPrefix(string(id), "loop-") {
 				left = append(left, id)
@@ -123,7 +128,7 @@ func (a *attempt) letGo(ctx context.Context) error {
 		}
 	})
 	for _, id := range left {
-		if err := a.abandon(ctx, id); err != nil {
+		if err := (hands{m.attempt}).abandon(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -131,9 +136,9 @@ func (a *attempt) letGo(ctx context.Context) error {
 }
 
 // clean removes secrets from text.
-func (a *attempt) clean(text string) string {
+func (m mind) clean(text string) string {
 	var b bytes.Buffer
-	w := a.o.Redact(&b)
+	w := m.o.Redact(&b)
 	_, err := w.Write([]byte(text))
 	if err == nil {
 		err = w.Flush()

@@ -121,7 +121,7 @@ func (a *attempt) work(ctx context.Context) error {
 		return a.runChecks(ctx)
 	}
 	if a.adapter.Brain {
-		return a.think(ctx)
+		return mind{a}.think(ctx)
 	}
 	return dialogue{a}.run(ctx)
 }

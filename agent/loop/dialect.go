@@ -214,8 +214,11 @@ func faultMessage(body []byte) string {
 			one = list[0]
 		}
 	}
-	// One line: the gateway's own reasons have a second one with a hint.
-	return clip(strings.Join(strings.Fields(one.Error.Message), " "), maxFaultText)
+	text := one.Error.Message
+	if reason, _, ok := strings.Cut(text, "\n"); ok && strings.HasPrefix(text, "cofferdam: ") {
+		text = reason // the gateway's own has a second line with a hint for people
+	}
+	return clip(strings.Join(strings.Fields(text), " "), maxFaultText)
 }
 
 // tooMuch says whether a provider refused a request because it is longer than

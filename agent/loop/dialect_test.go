@@ -206,6 +206,7 @@ func TestRequests(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"type":"error","error":{"type":"x","message":"one\n two"}}`: "one two",
+		`{"error":{"message":"cofferdam: no\nhint: a way"}}`:          "cofferdam: no",
 		`{"error":{"message":"m","type":"t","code":null}}`:            "m",
 		`[{"error":{"code":400,"message":"g","status":"S"}}]`:         "g",
 		`<html>`: "", ``: "", `[]`: "", `{"error":"text"}`: "",

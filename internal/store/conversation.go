@@ -9,7 +9,7 @@ import (
 	"cofferdam/agent/loop"
 )
 
-// Bounds of one conversation. Source: docs/SPECIFICATION.md, "Task".
+// Bounds of one conversation. Source: docs/SPECIFICATION.md, "Our own agent".
 const (
 	MaxEntry        = 8 << 20   // bytes of one entry
 	MaxEntries      = 20_000    // 500 answers with 16 results each, and what people said
