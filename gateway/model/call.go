@@ -61,13 +61,23 @@ func (k *calls) read(w http.ResponseWriter, r *http.Request, p *protocol) (*exch
 		return nil, err
 	}
 	if x.body, err = readBody(w, r); err == nil {
-		x.asked, err = readRequest(p, x.call, x.body)
+		err = x.readRequest()
 	}
 	if err != nil {
 		x.leave()
 		return nil, err
 	}
 	return x, nil
+}
+
+func (x *exchange) readRequest() error {
+	done, err := x.gateway.readers.wait(x.request.Context(), len(x.body))
+	if err != nil {
+		return err
+	}
+	defer done()
+	x.asked, err = readRequest(x.protocol, x.call, x.body)
+	return err
 }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {

@@ -64,12 +64,13 @@ type Gateway struct {
 	options Options
 	prices  prices
 	seats   seats
+	readers readers
 	pause   time.Duration // firstPause; tests have less time
 }
 
 // New returns a gateway.
 func New(o Options) *Gateway {
-	return &Gateway{options: o, prices: newPrices(o.Prices), pause: firstPause}
+	return &Gateway{options: o, prices: newPrices(o.Prices), readers: make(readers, maxReaders), pause: firstPause}
 }
 
 // CheckURL says whether text can be the address of a provider: https, or http

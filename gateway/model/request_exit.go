@@ -64,10 +64,8 @@ func typeOf(o *node) string {
 // anthropicExits: remote tool servers, tools that run at the provider, content
 // and files fetched by address or by name.
 func anthropicExits(o *node) string {
-	for _, key := range []string{"mcpservers", "container"} {
-		if o.get(key).says() {
-			return map[string]string{"mcpservers": "mcp_servers", "container": "container"}[key]
-		}
+	if found := said(o, append([]string{"mcp_servers", "container"}, proxyOutside...)); found != "" {
+		return found
 	}
 	for _, t := range o.get("tools").elements() {
 		if t.loose {
@@ -105,22 +103,34 @@ func anthropicExits(o *node) string {
 }
 
 // openaiOutside are keys of a Responses or Chat Completions request that make
-// the provider, or a proxy that speaks its protocol, reach out, work on after
-// the answer, or use what it keeps. Those after the first row are of proxies:
-// they would send the call somewhere else, or ask for another model.
-var openaiOutside = []string{
-	"background", "conversation", "prompt", "previous_response_id", "web_search_options", "mcp_servers", "vector_store_ids",
-	"search_parameters", "plugins", "data_sources", "api_base", "base_url", "api_key", "extra_headers", "user_config", "kv_transfer_params",
-	"models", "fallbacks",
+// the provider reach out, work on after the answer, or use what it keeps.
+// proxyOutside are those of proxies, whichever protocol they speak: they would
+// send the call somewhere else, or ask for another model.
+var (
+	openaiOutside = []string{
+		"background", "conversation", "prompt", "previous_response_id", "web_search_options", "mcp_servers", "vector_store_ids",
+		"search_parameters", "plugins", "data_sources",
+	}
+	proxyOutside = []string{
+		"api_base", "base_url", "api_key", "extra_headers", "user_config", "kv_transfer_params", "models", "fallbacks",
+	}
+)
+
+// said returns the first of keys under which an object says something.
+func said(o *node, keys []string) string {
+	for _, key := range keys {
+		if o.get(fold(key)).says() {
+			return key
+		}
+	}
+	return ""
 }
 
 // openaiExits serves both protocols of OpenAI: their tools and parts of content
 // differ in no way that matters here.
 func openaiExits(o *node) string {
-	for _, key := range openaiOutside {
-		if o.get(fold(key)).says() {
-			return key
-		}
+	if found := said(o, slices.Concat(openaiOutside, proxyOutside)); found != "" {
+		return found
 	}
 	if found := openaiTools(o.get("tools")); found != "" {
 		return found

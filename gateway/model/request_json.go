@@ -12,10 +12,10 @@ import (
 )
 
 // Bounds of a request's JSON. Conversations nest four deep, tool schemas some
-// more; long conversations have some ten thousand values.
+// more; long conversations have some ten thousand values, of some 100 bytes here.
 const (
 	maxDepth  = 200
-	maxValues = 1 << 20
+	maxValues = 1 << 18
 )
 
 // node is one value of a request, and where it stands: what is judged can be

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"encoding/json"
 	"net/url"
 	"strings"
@@ -236,6 +237,7 @@ func TestWaysOut(t *testing.T) {
 		{gemini, opGenerate, `{"tools":[{"functionDeclarations":[{"name":"google_search","parameters":{"properties":{"fileData":{}}}}]}],"contents":[{"parts":[{"inlineData":{"data":"AA"}},{"functionCall":{"args":{"fileData":1}},"thoughtSignature":"a+/="},{"functionResponse":{"response":{"fileData":{}}}}]}]}`, false},
 
 		{anthropic, opMessages, `{"messages":[{"content":[{"type":"container_upload","file_id":"f"}]}]}`, true},
+		{anthropic, opMessages, `{"base_url":"https://evil.example"}`, true},
 		{anthropic, opMessages, `{"tools":[{"type":"custom","Type":"web_fetch_1"}]}`, true},
 		{anthropic, opMessages, `{"messages":[{"content":[{"type":"image","Source":{"type":"url"}}]}]}`, true},
 		{anthropic, opMessages, `{"messages":[{"content":[{"type":"tool_use","input":{"file_id":"x","source":{"type":"url"},"fileId":1}}]}]}`, false},
@@ -259,6 +261,34 @@ func TestFiguresOfARequest(t *testing.T) {
 	}
 	if _, err := readRequest(protocols[gemini], call{op: opGenerate, model: "g"}, []byte(`{"model":"models/other"}`)); cofferdam.KindOf(err) != cofferdam.Invalid {
 		t.Errorf("two models: %v", err)
+	}
+}
+
+// TestLargeRequestsWaitForEachOther: whoever's they are, and no longer than
+// their clients do; small ones do not wait.
+func TestLargeRequestsWaitForEachOther(t *testing.T) {
+	r := make(readers, maxReaders)
+	var leave []func()
+	for range maxReaders {
+		done, err := r.wait(t.Context(), largeRequest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, done)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.wait(gone, largeRequest); err == nil {
+		t.Error("one too many was let in")
+	}
+	if _, err := r.wait(gone, largeRequest-1); err != nil {
+		t.Errorf("a small one waited: %v", err)
+	}
+	for _, done := range leave {
+		done()
+	}
+	if _, err := r.wait(t.Context(), largeRequest); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -12,7 +12,30 @@ import (
 // with many helpers stay below it.
 const maxCalls = 32
 
-// seats hands them out. The zero seats is ready.
+// Reading a request takes more memory than the request has, for moments, so
+// large ones are read a few at a time, whoever's they are.
+const (
+	maxReaders   = 4
+	largeRequest = 1 << 20 // bytes
+)
+
+// readers are the places at which large requests are read.
+type readers chan struct{}
+
+// wait waits for a place, and returns how to leave it; small requests need none.
+func (r readers) wait(ctx context.Context, size int) (leave func(), err error) {
+	if size < largeRequest {
+		return func() {}, nil
+	}
+	select {
+	case r <- struct{}{}:
+		return func() { <-r }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// seats hands out places of the calls of a session. The zero seats is ready.
 type seats struct {
 	mu       sync.Mutex
 	sessions map[cofferdam.SessionID]*seating // guarded by mu; one per session that has a call

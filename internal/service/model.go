@@ -50,7 +50,7 @@ func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (coffe
 	if err := errors.Join(checkModelURL(op, m.URL), checkKey(op, r, m.URL == address), checkIDs(op, m)); err != nil {
 		return m, first(err)
 	}
-	if err := s.checkFallback(ctx, op, m); err != nil {
+	if err := checkFallback(ctx, s.Models, op, m); err != nil {
 		return m, err
 	}
 	if _, err := s.Models.FindModel(ctx, s.Scope, r.Name); err == nil {
@@ -136,7 +136,7 @@ func (s *Service) RemoveModel(ctx context.Context, name string) error {
 			return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + m.Name, Reason: t.Short() + " uses it", Hint: "cofferdam task cancel " + t.Short()}
 		}
 	}
-	if err := s.isFallback(ctx, op, m); err != nil {
+	if err := isFallback(ctx, s.Models, op, m); err != nil {
 		return err
 	}
 	if err := s.Models.RemoveModel(ctx, s.Scope, m.ID); err != nil {

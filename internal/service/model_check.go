@@ -79,7 +79,7 @@ func allows(m cofferdam.Model, id string) bool {
 
 // checkFallback wants fallbacks that are there and speak the same protocol. A
 // registration is never changed, so those that are there cannot lead back here.
-func (s *Service) checkFallback(ctx context.Context, op string, m cofferdam.Model) error {
+func checkFallback(ctx context.Context, models Models, op string, m cofferdam.Model) error {
 	if len(m.Fallback) > maxFallbacks {
 		return invalid(op, "fallback", fmt.Sprintf("there are more than %d", maxFallbacks), "name the first few")
 	}
@@ -91,7 +91,7 @@ func (s *Service) checkFallback(ctx context.Context, op string, m cofferdam.Mode
 		if slices.Contains(m.Fallback[:i], name) {
 			return invalid(op, subject, "is named twice", "name each once, in the order they are tried")
 		}
-		other, err := s.Models.FindModel(ctx, s.Scope, name)
+		other, err := models.FindModel(ctx, m.Scope, name)
 		switch {
 		case err != nil && cofferdam.KindOf(err) == cofferdam.NotFound || err == nil && other.Name != name:
 			return invalid(op, subject, "there is no model of this name", "add it first with cofferdam model add; cofferdam model list shows those that are there")
@@ -105,8 +105,8 @@ func (s *Service) checkFallback(ctx context.Context, op string, m cofferdam.Mode
 }
 
 // isFallback refuses to remove what another model falls back to.
-func (s *Service) isFallback(ctx context.Context, op string, m cofferdam.Model) error {
-	all, err := s.Models.Models(ctx, s.Scope)
+func isFallback(ctx context.Context, models Models, op string, m cofferdam.Model) error {
+	all, err := models.Models(ctx, m.Scope)
 	if err != nil {
 		return err
 	}
