@@ -148,7 +148,7 @@ func TestCallInputs(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, maxNesting+1) + "1" + strings.Repeat("}", maxNesting+1)
 	for text, want := range map[string]string{
 		``: `{}`, `  `: `{}`, `{"a":1,"a":2}`: `{"a":2}`, `{"n":12345678901234567890}`: `{"n":12345678901234567890}`,
-		`{"a":"\ud800"}`: "{\"a\":\"\uFFFD\"}", `[1]`: "", `"x"`: "", `null`: "", `{"a":`: "", `{} {}`: "", "\xff": "", deep: "",
+		`{"a":"\ud800"}`: "{\"a\":\"\uFFFD\"}", `{"a":[{"file_path":1,"filePath":2}]}`: "", `[1]`: "", `"x"`: "", `null`: "", `{"a":`: "", `{} {}`: "", "\xff": "", deep: "",
 	} {
 		c := newCall("i", "n", text)
 		if c.Input != want || (c.Broken == "") != (want != "") {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -129,6 +130,8 @@ func newCall(id, name, input string) call {
 		c.Broken = "it is null, not a JSON object"
 	case nesting(o) > maxNesting:
 		c.Broken = "it is nested too deep"
+	case doubled(o):
+		c.Broken = "it has one key in two spellings"
 	}
 	if c.Broken != "" {
 		return c
@@ -140,6 +143,25 @@ func newCall(id, name, input string) call {
 	}
 	c.Input = string(text)
 	return c
+}
+
+// doubled says whether an object has keys that a loose reader takes for the
+// same, which the model gateway refuses as well.
+func doubled(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		seen := map[string]bool{}
+		for name, e := range v {
+			f := strings.ToLower(strings.ReplaceAll(name, "_", ""))
+			if seen[f] || doubled(e) {
+				return true
+			}
+			seen[f] = true
+		}
+	case []any:
+		return slices.ContainsFunc(v, doubled)
+	}
+	return false
 }
 
 func nesting(v any) int {
