@@ -6,7 +6,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
 
@@ -194,28 +193,4 @@ func (a Adapter) fillOne(key, text string, in Input) (string, error) {
 
 func invalid(subject, reason, hint string) error {
 	return &cofferdam.Error{Op: "agent.Start", Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
-}
-
-// writing writes the files that its arguments give, then runs the rest.
-const writing = `n=$1; shift
-while [ "$n" -gt 0 ]; do mkdir -p "${1%/*}" && printf %s "$2" >"$1" || exit 126; shift 2; n=$((n-1)); done
-exec "$@"`
-
-// Command is one command for all of Start, for callers that cannot write files;
-// none of the files may be larger than an argument may be.
-func (a Adapter) Command(in Input) (sandbox.Command, error) {
-	s, err := a.Start(in)
-	if err != nil || len(s.Files) == 0 {
-		return s.Command, err
-	}
-	c := s.Command
-	if c.Shell != "" {
-		c.Argv = []string{"/bin/sh", "-c", c.Shell}
-	}
-	argv := []string{"/bin/sh", "-c", writing, "sh", strconv.Itoa(len(s.Files))}
-	for _, f := range s.Files {
-		argv = append(argv, f.Path, f.Text)
-	}
-	c.Shell, c.Argv = "", append(argv, c.Argv...)
-	return c, nil
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cofferdam"
@@ -14,6 +15,22 @@ func (s *Service) ListAgents(ctx context.Context) ([]cofferdam.Adapter, error) {
 		return nil, err
 	}
 	return s.Agents, nil
+}
+
+// speaks says whether an agent can speak the protocol of a model.
+func (s *Service) speaks(name string, m cofferdam.Model) bool {
+	for _, a := range s.Agents {
+		if a.Name == name && len(a.Providers) > 0 {
+			return slices.Contains(a.Providers, m.Provider)
+		}
+	}
+	return true
+}
+
+// mute says that an agent cannot speak the protocol of a model.
+func (s *Service) mute(op, name string, m cofferdam.Model) error {
+	return invalid(op, "model "+m.Name, fmt.Sprintf("the agent %s does not speak its protocol, %s", name, m.Provider),
+		"cofferdam agent list has the protocols of each; name another with --agent or --model")
 }
 
 // Agent finds an agent by name.

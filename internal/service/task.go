@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"cofferdam"
@@ -81,12 +82,19 @@ func (s *Service) settleModel(ctx context.Context, op string, r *cofferdam.TaskR
 			return err
 		}
 		r.Model = m.Name
+		if needs && !s.speaks(r.Agent, m) {
+			return s.mute(op, r.Agent, m)
+		}
 		return nil
 	}
 	if !needs {
 		return nil
 	}
 	all, err := s.Models.Models(ctx, s.Scope)
+	if len(all) == 1 && !s.speaks(r.Agent, all[0]) {
+		return s.mute(op, r.Agent, all[0])
+	}
+	all = slices.DeleteFunc(all, func(m cofferdam.Model) bool { return !s.speaks(r.Agent, m) })
 	m, err := only(op, "model", "--model NAME", all, err)
 	if err != nil {
 		return err
