@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -32,7 +31,10 @@ func Local(c *Caller, find func(*Caller, Target) Handler) *http.Transport {
 			to := Target{Host: cofferdam.ParseHost(host), Port: uint16(port)}
 			h := find(c, to)
 			if h == nil {
-				return nil, fmt.Errorf("connecting to %s: no gateway serves it", addr)
+				return nil, &cofferdam.Error{
+					Op: "gateway.Local", Kind: cofferdam.NotFound, Subject: "connection to " + addr,
+					Reason: "no gateway serves it", Hint: "the model gateway is at http://" + string(ModelHost),
+				}
 			}
 			ours, theirs := net.Pipe()
 			go h.Serve(c, theirs, to) // owns theirs; ends with the connection or c.Live
