@@ -36,7 +36,7 @@ type Query struct {
 	Host   cofferdam.Host // resolve, connect, request
 	Port   uint16         // connect, request; 0 for resolve
 	Method string         // request
-	Path   string         // request
+	Path   string         // request; escaped as it was sent, and judged in every way a server may read it
 	Splice bool           // connect: what flows will not be seen
 	Repo   cofferdam.RepoID
 	Ref    cofferdam.Ref // push

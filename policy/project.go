@@ -204,24 +204,25 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 	// decided about splicing before goes on to decide.
 	given := slices.Clone(g.Allow)
 	slices.SortStableFunc(given, moreSpecific)
-	for _, want := range p.Allow {
-		covered := false
+	keep := func(want Rule) (covered bool) {
 		for _, have := range given {
 			if r, ok := have.intersect(want); ok {
 				covered = true
 				add(r)
 			}
 		}
-		if !covered {
+		return covered
+	}
+	for _, want := range p.Allow {
+		if !keep(want) {
 			dropped = append(dropped, want)
 		}
 	}
 	for _, name := range p.Presets {
 		covered := false
-		for _, have := range g.Allow {
-			if have.Origin == "preset:"+name {
+		for _, have := range given { // with every rule that is closer than the preset's own
+			if have.Origin == "preset:"+name && keep(have) {
 				covered = true
-				add(have)
 			}
 		}
 		if !covered {

@@ -160,6 +160,15 @@ func (g Grant) digest() cofferdam.Digest {
 // Decide answers q. The answer names the rule that decided and, for a refusal,
 // says what would be allowed.
 func (s *Set) Decide(q Query) cofferdam.Decision {
+	d := s.decide(q)
+	if q.Action == HTTP && d.Verdict == cofferdam.Allowed {
+		d = s.inEveryReading(q, d)
+	}
+	return d
+}
+
+// decide answers q as it stands.
+func (s *Set) decide(q Query) cofferdam.Decision {
 	d := cofferdam.Decision{Verdict: cofferdam.Refused, Policy: s.digest}
 	if q.aboutHost() {
 		if err := CheckHost(q.Host); err != nil {

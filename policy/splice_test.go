@@ -127,3 +127,32 @@ func TestProviderName(t *testing.T) {
 		}
 	}
 }
+
+// A preset by its name narrows like a host does: what was read stays read.
+func TestNarrowingToAPresetNeverSplices(t *testing.T) {
+	presets := map[string][]string{"one": {"splice:good.test", "splice:*.h.test"}, "two": {"good.test"}}
+	for _, given := range [][]string{
+		{"preset:one", "good.test"}, {"preset:one", "a.h.test"}, {"a.h.test", "preset:one"}, {"preset:one", "preset:two"},
+		{"preset:one", "*.s.h.test"}, {"preset:one"}, {"preset:one", "good.test:443"},
+	} {
+		rules, err := ParseAllow(given, presets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wide := Grant{Allow: rules}
+		narrow, err := wide.Narrow(Project{Narrows: true, Presets: []string{"one"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after := compile(t, wide), compile(t, narrow)
+		for _, h := range []cofferdam.Host{"good.test", "a.h.test", "b.h.test", "x.s.h.test"} {
+			q := Query{Action: Connect, Host: h, Port: 443}
+			if after.Decide(q).Verdict == cofferdam.Allowed && before.Decide(q).Verdict != cofferdam.Allowed {
+				t.Errorf("%q: %s is allowed, and was not", given, h)
+			}
+			if after.Splices(h, 443) && !before.Splices(h, 443) {
+				t.Errorf("%q narrowed to preset:one: %s passes unseen, and was read", given, h)
+			}
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"cofferdam"
+)
+
+// maxDecoded is how often percent signs are taken off a path to read it. Once is
+// what the standard says; proxies in front of a server take off one more.
+const maxDecoded = 3
+
+// inEveryReading judges q again for each way in which a server may read its path:
+// escapes, doubled slashes, backslashes, parameters and dots. d is what was
+// decided of the path as it stands. What a rule forbids stays forbidden in any of
+// them; what is permitted has to be so wherever dots may lead.
+func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
+	type reading struct {
+		path string
+		all  bool // must be permitted too
+	}
+	var seen []reading
+	text := q.Path
+	for range maxDecoded {
+		for _, r := range []reading{{dotless(text), hasDots(text)}, {text, false}, {dotless(single(text)), false}} {
+			if r.path == q.Path || slices.Contains(seen, r) {
+				continue
+			}
+			seen = append(seen, r)
+			other := q
+			other.Path = r.path
+			if o := s.decide(other); o.Verdict != cofferdam.Allowed && (r.all || o.Rule != DefaultDeny) {
+				return o
+			}
+		}
+		next, err := url.PathUnescape(text)
+		if err != nil || next == text {
+			return d
+		}
+		text = next
+	}
+	return d
+}
+
+// segments cuts a path where servers do. Those of Windows take a backslash for a
+// slash, and those of Java end a segment's name at a semicolon.
+func segments(path string) (names, whole []string) {
+	whole = strings.Split(strings.ReplaceAll(path, `\`, "/"), "/")
+	for _, w := range whole {
+		name, _, _ := strings.Cut(w, ";")
+		names = append(names, name)
+	}
+	return names, whole
+}
+
+func hasDots(path string) bool {
+	names, _ := segments(path)
+	return slices.Contains(names, "..") || slices.Contains(names, ".")
+}
+
+// dotless follows the dots in a path. Source: RFC 3986, section 5.2.4.
+func dotless(path string) string {
+	if !hasDots(path) {
+		return path
+	}
+	names, whole := segments(path)
+	var out []string
+	for i, name := range names {
+		last := i == len(names)-1
+		switch name {
+		case "..":
+			out = out[:max(min(1, len(out)), len(out)-1)] // the first is empty, before the slash
+		case ".":
+		default:
+			out = append(out, whole[i])
+			continue
+		}
+		if last {
+			out = append(out, "")
+		}
+	}
+	return strings.Join(out, "/")
+}
+
+// single is a path without parameters, backslashes and doubled slashes.
+func single(path string) string {
+	names, _ := segments(path)
+	text := strings.Join(names, "/")
+	for strings.Contains(text, "//") {
+		text = strings.ReplaceAll(text, "//", "/")
+	}
+	return text
+}
