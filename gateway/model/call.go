@@ -84,7 +84,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, invalid("the request is compressed", "send it without Content-Encoding")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
+	var b bytes.Buffer
+	b.Grow(int(min(max(r.ContentLength, 0), largeRequest)) + bytes.MinRead) // what is said is no proof
+	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, MaxRequest))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, invalid("the request is larger than "+strconv.Itoa(MaxRequest)+" bytes", "send less context")
@@ -92,7 +94,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, invalid("the request could not be read", "send it again")
 	}
-	return body, nil
+	return b.Bytes(), nil
 }
 
 // exchange is one request of a box with all the tries that are made for it.
