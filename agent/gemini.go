@@ -38,7 +38,7 @@ type gemini struct {
 
 // maxSaying bounds the pieces of one message, in bytes; of a longer one the end
 // is kept, which has the last words.
-const maxSaying = 4 * MaxText
+const maxSaying = 16 << 10
 
 func (g *gemini) line(r *Reader, p []byte) error {
 	var rec geminiRecord
