@@ -24,7 +24,11 @@ type mind struct{ *attempt }
 // think runs it to its end.
 func (m mind) think(ctx context.Context) error {
 	a := m.attempt
-	prompt, err := a.adapter.Instructions(a.input())
+	in := a.input()
+	if a.taken {
+		in.Text += "\n\n" + afterLoss
+	}
+	prompt, err := a.adapter.Instructions(in)
 	if err != nil {
 		return failFor(cofferdam.ReasonAgent, err)
 	}

@@ -35,6 +35,9 @@ const (
 // interruption is what an agent is told whose process was ended.
 const interruption = "Your process was ended from outside while you worked. Look at the state of the checkout, then go on with the task."
 
+// afterLoss is what an agent is told whose box was lost before.
+const afterLoss = "An earlier run was lost with its machine. What it had pushed by then is in the checkout; look at it first."
+
 // turn is one run of the agent's process. The first begins a conversation, the
 // others go on in it.
 type turn struct {
@@ -243,7 +246,7 @@ func (d dialogue) start(t turn) (agent.Start, error) {
 	case t.number > 1:
 		in.Text += "\n\n" + interruption
 	case d.taken:
-		in.Text += "\n\nAn earlier run was lost with its machine. What it had pushed by then is in the checkout; look at it first."
+		in.Text += "\n\n" + afterLoss
 	}
 	return d.adapter.Start(in)
 }
