@@ -77,7 +77,7 @@ func (x *exchange) fallbacks() []cofferdam.Model {
 			return nil
 		}
 		m, err := x.gateway.options.Find(x.request.Context(), x.caller.Scope, name)
-		if err != nil || m.Provider != x.caller.Model.Provider {
+		if err != nil || m.Name != name || m.Provider != x.caller.Model.Provider {
 			continue
 		}
 		if target, allowed := resolve(m, x.asked.Asked); allowed && searching(target) == "" {
