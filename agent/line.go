@@ -21,7 +21,7 @@ type clipper struct {
 	text bool // the line is no JSON but one string
 
 	line    []byte
-	dropped int // bytes, in all strings of the line
+	dropped int // bytes that the line is shorter than it was
 	tooLong bool
 
 	inside bool // in a string
@@ -80,6 +80,7 @@ func (c *clipper) clip() {
 		c.line = append(c.line[:from], clipMark...)
 		from = len(c.line)
 		c.cut = from
+		c.dropped -= len(clipMark) // it stands for as many
 	}
 	// rest begins at least clipTail bytes after the mark, so it still is whole.
 	c.line = append(c.line[:from], rest...)

@@ -14,6 +14,13 @@ func TestEveryday(t *testing.T) { Run(t, "everyday") }
 // TestProduct runs the product as its users do: first use, demo, bad input.
 func TestProduct(t *testing.T) { Run(t, "product") }
 
+// TestAgents runs one script for each of the agents with the most users.
+func TestAgents(t *testing.T) {
+	for name, provider := range map[string]string{"claude": "anthropic", "codex": "openai"} {
+		t.Run(name, func(t *testing.T) { Run(t, "agent", "AGENT="+name, "PROVIDER="+provider) })
+	}
+}
+
 // TestSoak runs what takes too long for every change, such as the agents with
 // fewer users.
 func TestSoak(t *testing.T) {

@@ -39,9 +39,10 @@ type bench struct {
 	disk      bool       // the state folder is a disk of its own
 }
 
-// Run runs every script of testdata/<dir>, as many at a time as go test allows:
-// each has a server of its own, and most of its time is spent on starting it.
-func Run(t *testing.T, dir string) {
+// Run runs every script of testdata/<dir> with the variables NAME=value, as many
+// at a time as go test allows: each has a server of its own, and most of its
+// time is spent on starting it.
+func Run(t *testing.T, dir string, variables ...string) {
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +54,10 @@ func Run(t *testing.T, dir string) {
 		Dir:                 filepath.Join(Root, "testdata", dir),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup:               func(e *testscript.Env) error { return setUp(e, bin) },
+		Setup: func(e *testscript.Env) error {
+			e.Vars = append(e.Vars, variables...)
+			return setUp(e, bin)
+		},
 		Cmds:                commands(),
 	})
 }
