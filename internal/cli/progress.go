@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,9 @@ type progress struct {
 	note    string // what the agent did last
 	next    map[cofferdam.SessionID]uint64
 	refused int
-	seen    bool // a state was printed
+	seen    bool                         // a state was printed
+	plain   map[cofferdam.SessionID]bool // its agent says nothing in events, only in its output
+	cost    string                       // what the agent says it spent so far
 	spent   cofferdam.Usage
 }
 
@@ -87,6 +90,9 @@ func (p *progress) rewrite() {
 	}
 	if u := p.spent; u.ModelCalls > 0 {
 		line += fmt.Sprintf(", %d tokens%s", u.InputTokens+u.OutputTokens, money(u, ", "))
+	}
+	if p.cost != "" {
+		line += ", " + p.cost
 	}
 	if p.note != "" {
 		line += ": " + p.note
@@ -183,14 +189,40 @@ func (p *progress) happened(e cofferdam.Event) {
 		} else if p.refused == maxRefused+1 {
 			p.print(p.task.Short() + " more refusals are in the trace")
 		}
-	case e.Kind == cofferdam.EventAgentMessage, e.Kind == cofferdam.EventAgentTool, e.Kind == cofferdam.EventExecStart:
-		p.note = strings.TrimPrefix(e.Resource+": "+e.Fields["text"], ": ")
-	case e.Kind == cofferdam.EventExecOutput && p.task.Request.Agent == "command": // others say in events what they do
+	case e.Kind == cofferdam.EventSessionOpen:
+		if p.plain == nil {
+			p.plain = map[cofferdam.SessionID]bool{}
+		}
+		p.plain[e.Session] = e.Fields["reader"] == "lines"
+	case e.Kind == cofferdam.EventTaskMessage:
+		p.print(fmt.Sprintf("%s is told by %s: %s", p.task.Short(), e.Actor.Name, e.Fields["text"]))
+	case e.Kind == cofferdam.EventExecOutput && p.plain[e.Session]: // others say in events what they do
 		text := strings.TrimSpace(e.Fields["text"])
 		p.note = text[strings.LastIndexByte(text, '\n')+1:]
+	default:
+		p.acted(e)
 	}
 	if p.live {
 		p.rewrite()
+	}
+}
+
+// acted notes what the agent does, as it tells it.
+func (p *progress) acted(e cofferdam.Event) {
+	switch e.Kind {
+	case cofferdam.EventAgentMessage, cofferdam.EventAgentTool, cofferdam.EventExecStart:
+		p.note = strings.TrimPrefix(e.Resource+": "+e.Fields["text"], ": ")
+	case cofferdam.EventAgentFile:
+		p.note = "changed " + e.Resource
+	case cofferdam.EventAgentTurn:
+		if e.Fields["why"] == "interrupted" {
+			p.note = "goes on after an interruption"
+		}
+	case cofferdam.EventAgentCost:
+		p.cost = e.Fields["tokens"] + " tokens"
+		if d, err := strconv.ParseFloat(e.Fields["dollars"], 64); err == nil && d >= 0 && d < 1e6 {
+			p.cost += fmt.Sprintf(" ($%.2f)", d)
+		}
 	}
 }
 
