@@ -96,6 +96,7 @@ const (
 	// DefaultParallel keeps a small machine responsive; more tasks wait.
 	DefaultParallel = 8
 	maxActivities   = 256 // most of them wait for a session's turn
+	maxStarts       = 8   // workflows that are started at a time after the server was
 	maxTurns        = 200 // of one workflow run, then it begins a fresh history
 	maxTries        = 3   // sessions for one purpose when boxes are lost
 	maxRepeats      = 6   // of an activity that fails; with the pauses below 15 s
@@ -173,10 +174,16 @@ func (f *Flow) Run(ctx context.Context) error {
 	if err := f.worker.Start(); err != nil {
 		return fmt.Errorf("starting to work on tasks: %w", err)
 	}
-	if err := f.Resume(ctx); err != nil {
+	asleep, err := f.resume(ctx)
+	if err != nil {
 		return err
 	}
-	f.swept.Go(f.sweep)
+	f.swept.Go(func() {
+		if err := f.startAll(f.life, asleep); err != nil && f.life.Err() == nil {
+			f.o.Log.WarnContext(f.life, "workflows of waiting tasks cannot be started again", slog.Any("error", err))
+		}
+		f.sweep()
+	})
 	return nil
 }
 
@@ -205,27 +212,70 @@ func (f *Flow) Wake(ctx context.Context, t cofferdam.Task) error {
 // Resume starts a workflow for everything that is open in the store or in the
 // engine, in place of any that the engine remembers: its steps ran in a process
 // that is gone, or are found running by their successors. To be called whenever
-// the engine was started again; Run calls it first.
+// the engine was started again.
 func (f *Flow) Resume(ctx context.Context) error {
-	open, err := f.open(ctx)
+	asleep, err := f.resume(ctx)
 	if err != nil {
 		return err
+	}
+	return f.startAll(ctx, asleep)
+}
+
+// resume starts what has something to do and returns what waits for a person
+// and has a workflow: that one may be stuck in a step of a process that is gone,
+// but there is time. What waits without a workflow gets one when it is woken.
+func (f *Flow) resume(ctx context.Context) (asleep []Input, err error) {
+	open, err := f.open(ctx)
+	if err != nil {
+		return nil, err
 	}
 	running, err := f.running(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	var busy []Input
+	for _, in := range open {
+		step, err := f.o.Tasks.Next(ctx, in.Task, in.Attempt)
+		if err != nil {
+			return nil, fmt.Errorf("asking what is next for %s: %w", in.Task, err)
+		}
+		switch {
+		case step.Do != task.DoWait:
+			busy = append(busy, in)
+		case slices.Contains(running, in):
+			asleep = append(asleep, in)
+		}
 	}
 	for _, in := range running {
 		if !slices.Contains(open, in) {
-			open = append(open, in)
+			busy = append(busy, in)
 		}
 	}
-	for _, in := range open {
-		if err := f.start(ctx, in, enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING); err != nil {
-			return err
+	return asleep, f.startAll(ctx, busy)
+}
+
+// startAll starts workflows, a few at a time, in place of those that run.
+func (f *Flow) startAll(ctx context.Context, all []Input) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slots := make(chan struct{}, maxStarts)
+	var started sync.WaitGroup
+	for _, in := range all {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			started.Wait()
+			return context.Cause(ctx)
 		}
+		started.Go(func() {
+			defer func() { <-slots }()
+			if err := f.start(ctx, in, enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	return nil
+	started.Wait()
+	return context.Cause(ctx)
 }
 
 // running lists what the engine thinks is under way.
