@@ -113,7 +113,7 @@ func (a *attempt) input() agent.Input {
 
 // deadline is when the agent's time is up, counted from its first message.
 func (m mind) deadline(ctx context.Context, talk loop.Conversation) (time.Time, error) {
-	limit := dialogue{m.attempt}.timeout()
+	limit := dialogue(m).timeout()
 	entries, err := talk.Entries(ctx)
 	if err != nil || len(entries) == 0 {
 		return time.Now().Add(limit), err

@@ -92,7 +92,7 @@ func TestStreams(t *testing.T) {
 		if name == "gemini" { // it names no calls, and signs some
 			first.ID, second.ID, want.Parts[1].Signature = "", "", "a+/="
 		}
-		if diff := cmp.Diff(want, e, cmp.AllowUnexported(entry{})); diff != "" {
+		if diff := cmp.Diff(want, e); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		// Cut anywhere, it is no answer, and nothing breaks.

@@ -41,8 +41,6 @@ type entry struct {
 
 	Claim     string `json:"claim,omitempty"` // of an end: what the agent says of its work
 	Exhausted bool   `json:"exhausted,omitempty"`
-
-	at int // its number in the conversation
 }
 
 // part is one piece of an answer: text, or the call of a tool.

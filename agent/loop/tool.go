@@ -129,7 +129,8 @@ var tools = []tool{
 		[]param{
 			{"command", "string", "the command", false},
 			{"timeout", "number", fmt.Sprintf("seconds after which it is ended; %d if not given, %d at most", int(shellTimeout.Seconds()), int(longestShell.Seconds())), true},
-		}, useShell,
+		},
+		useShell,
 	},
 	{
 		"read", "Read lines of a text file.",
@@ -137,11 +138,13 @@ var tools = []tool{
 			{"path", "string", "the file; relative paths begin at the working folder", false},
 			{"line", "number", "the first line, from 1", true},
 			{"lines", "number", fmt.Sprintf("how many; %d if not given", defaultLines), true},
-		}, useRead,
+		},
+		useRead,
 	},
 	{
 		"write", "Write a whole file. It and its folders are made if they are missing; what was in it is gone.",
-		[]param{{"path", "string", "the file", false}, {"text", "string", "all that shall be in it", false}}, useWrite,
+		[]param{{"path", "string", "the file", false}, {"text", "string", "all that shall be in it", false}},
+		useWrite,
 	},
 	{
 		"edit", "Replace a piece of a file. The old piece must occur exactly once, white space included: give enough around it.",
@@ -149,14 +152,16 @@ var tools = []tool{
 			{"path", "string", "the file", false},
 			{"old", "string", "the piece as it is now", false},
 			{"new", "string", "what stands there afterwards", false},
-		}, useEdit,
+		},
+		useEdit,
 	},
 	{
 		"search", "Search the files of a folder for a regular expression; shows file, line number and line.",
 		[]param{
 			{"pattern", "string", "the regular expression", false},
 			{"path", "string", "folder or file; the working folder if not given", true},
-		}, useSearch,
+		},
+		useSearch,
 	},
 }
 
