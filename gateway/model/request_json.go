@@ -299,9 +299,9 @@ func (n *node) figures() map[string]any {
 		}
 		dec := json.NewDecoder(bytes.NewReader(v.raw))
 		dec.UseNumber()
-		var any any
-		if dec.Decode(&any) == nil {
-			o[name] = any
+		var figure any
+		if dec.Decode(&figure) == nil {
+			o[name] = figure
 		}
 	}
 	return o
