@@ -68,6 +68,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"names with an address on one wire", "4,096", "gateway/wire/wire.go", "MaxNames"},
 		{"connections of one wire at a time", "256", "gateway/wire/wire.go", "MaxConnections"},
 		{"acts of one session", "200,000", "gateway/handle.go", "MaxActs"},
+		{"a request's method", "32 bytes", "gateway/serve.go", "maxMethod"},
 		{"a hostile answer", "1 MiB", "gateway/egress/http.go", "maxResponseHeader"},
 		{"TLS handshake with a host outside", "15 s", "gateway/egress/upstream.go", "upstreamTimeout"},
 		{"a client that does not trust the gateways", "within 2 s", "gateway/egress/terminate.go", "distrustTimeout"},

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ const (
 	MaxHeaderBytes = 64 << 10         // of one request; net/http adds 4 KiB of slack
 	headerTimeout  = 20 * time.Second // for a request's header, once it has begun
 	idleTimeout    = 5 * time.Minute  // between two requests
+	maxMethod      = 32               // bytes; it stands on record whole. The longest that IANA lists has 17
 )
 
 // ServeHTTP serves HTTP/1.1 on conn, one request after the other, until the
@@ -30,15 +32,27 @@ func ServeHTTP(c *Caller, conn net.Conn, h http.Handler) {
 	if n, ok := conn.(*Named); ok {
 		h = n.only(c, h)
 	}
+	unreadable := func(why string) error {
+		return Reject(c.Live, c, Request{Source: "gateway", Kind: cofferdam.EventRequest, Resource: "a request that cannot be read"},
+			RuleMalformed, "it is not the HTTP that a gateway reads ("+why+")", "send one request at a time, as RFC 9112 says")
+	}
 	l := &oneConn{conn: conn, closed: make(chan struct{}), refused: func(status string) {
-		// The connection is answered and closed whatever becomes of the record.
-		_ = Reject(c.Live, c, Request{Source: "gateway", Kind: cofferdam.EventRequest, Resource: "a request that cannot be read"},
-			RuleMalformed, "it is not the HTTP that a gateway reads (status "+status+")", "send one request at a time, as RFC 9112 says")
+		_ = unreadable("status " + status) // the connection is answered and closed whatever becomes of the record
 	}}
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			l.answering.Store(true)
-			h.ServeHTTP(w, r)
+			if len(r.Method) > maxMethod {
+				w.Header().Set("Connection", "close")
+				AnswerRefusal(w, r, unreadable("a method of "+strconv.Itoa(len(r.Method))+" bytes"))
+				return
+			}
+			if c.Live.Err() == nil {
+				h.ServeHTTP(w, r)
+			}
+			if c.Live.Err() != nil {
+				panic(http.ErrAbortHandler) // what the session's end cut short must not look whole
+			}
 		}),
 		ConnState: func(_ net.Conn, s http.ConnState) {
 			if s == http.StateIdle { // the answer is out

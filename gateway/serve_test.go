@@ -227,3 +227,28 @@ func TestStatusLineHoldsOneLine(t *testing.T) {
 		}
 	}
 }
+
+// TestLongMethodIsNotRecordedWhole: a method may have any letters and any length,
+// and stands on record with every act.
+func TestLongMethodIsNotRecordedWhole(t *testing.T) {
+	c, record, _ := gatewaytest.NewCaller(t, policy.Grant{})
+	reached := 0
+	conn, done := pipe(t, c, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }))
+	fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("A", 60_000))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusForbidden || resp.Header.Get(gateway.RuleHeader) != gateway.RuleMalformed {
+		t.Errorf("%v, %v", resp, err)
+	}
+	conn.Close()
+	finished(t, done)
+	if events := record.Events(); reached != 0 || len(events) != 1 || len(fmt.Sprint(events)) > 2000 {
+		t.Errorf("%d requests reached the handler; %d events, %d bytes", reached, len(events), len(fmt.Sprint(events)))
+	}
+	conn, done = pipe(t, c, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }))
+	fmt.Fprintf(conn, "VERSION-CONTROL / HTTP/1.1\r\nHost: x\r\n\r\n") // the longest that is registered but one
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 || reached != 1 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	conn.Close()
+	finished(t, done)
+}

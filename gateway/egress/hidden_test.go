@@ -12,10 +12,12 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"cofferdam"
 	"cofferdam/gateway/egress"
 )
 
@@ -126,5 +128,37 @@ func (l *lab) upgrades(t *testing.T, conn net.Conn) {
 	}
 	if !seen {
 		t.Error("the record does not say that a WebSocket's content was unseen")
+	}
+}
+
+// What a WebSocket carries is unseen, and its sizes are on record like those of
+// any other request, when it has ended.
+func TestUpgradeIsMeasured(t *testing.T) {
+	l := newLab(t, "good.test")
+	conn := l.secure("good.test")
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	r := bufio.NewReader(conn)
+	const size = 1 << 20
+	text := strings.Repeat("x", size-1) + "\n"
+	fmt.Fprintf(conn, "GET /upgrade HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	go io.WriteString(conn, text)
+	if line, err := r.ReadString('\n'); err != nil || line != text {
+		t.Fatalf("%d bytes back, %v", len(line), err)
+	}
+	conn.Close()
+	l.settled()
+	for _, e := range l.record.Find(cofferdam.EventRequest) {
+		if e.Of == nil {
+			continue
+		}
+		for _, name := range []string{"sent", "received"} {
+			if n, _ := strconv.Atoi(e.Fields[name]); n < size || n > size+1<<10 {
+				t.Errorf("%s: %q of %d bytes", name, e.Fields[name], size)
+			}
+		}
 	}
 }

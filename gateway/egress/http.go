@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // forward sends the request on and its answer back.
 func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.Request) (o gateway.Outcome, err error) {
-	x := &exchange{sent: &counter{ReadCloser: r.Body}, received: &countingWriter{ResponseWriter: w}}
+	x := &exchange{sent: &counter{ReadCloser: r.Body}}
+	x.received = &countingWriter{ResponseWriter: w, sent: &x.sent.n}
 	r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	if r.Body != http.NoBody {
 		r.Body = x.sent
@@ -247,12 +249,45 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// countingWriter counts what a response writes. Flush and Hijack go through
-// Unwrap.
+// countingWriter counts what a response writes, and both ways of the connection
+// that an upgrade takes over. Flush goes through Unwrap.
 type countingWriter struct {
 	http.ResponseWriter
-	n atomic.Int64
+	n    atomic.Int64
+	sent *atomic.Int64
 }
+
+// Hijack implements http.Hijacker.
+func (c *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &countingConn{Conn: conn, sent: c.sent, received: &c.n}, rw, nil
+}
+
+// countingConn counts what is read from a box, and what is written to it.
+type countingConn struct {
+	net.Conn
+	sent, received *atomic.Int64
+}
+
+// Read reads and counts.
+func (c *countingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// Write writes and counts.
+func (c *countingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+// CloseWrite ends the sending side, where the connection can.
+func (c *countingConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // Write writes and counts.
 func (c *countingWriter) Write(b []byte) (int, error) {
