@@ -239,8 +239,10 @@ func TestWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prefixes := map[string]string{"exec": "sandbox", "agent": "agent", "egress": "gateway/egress", "wire": "gateway/wire", "git": "gateway/git",
-		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace"}
+	prefixes := map[string]string{
+		"exec": "sandbox", "agent": "agent", "egress": "gateway/egress", "wire": "gateway/wire", "git": "gateway/git",
+		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace",
+	}
 	for _, m := range regexp.MustCompile(`= "([a-z]+)\.[a-z]+"`).FindAllStringSubmatch(string(text), -1) {
 		dir, ok := prefixes[m[1]]
 		if _, err := os.Stat(filepath.Join(".", dir)); !ok || err != nil {

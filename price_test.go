@@ -41,9 +41,16 @@ func TestListedPrice(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, l := range []cofferdam.ListedPrice{
-		{}, {Model: "*m", Input: f(1), Output: f(1)}, {Model: "a b", Input: f(1), Output: f(1)}, {Model: "m", Input: f(-1), Output: f(1)},
-		{Model: "m", Input: f(1), Output: f(math.NaN())}, {Model: "m", Input: f(math.Inf(1)), Output: f(1)}, {Model: "m", Input: f(1)}, {Model: "m", Output: f(1)},
-		{Model: "m", Input: f(cofferdam.MaxPrice + 1), Output: f(1)}, {Model: "m", Input: f(1), Output: f(1), Above: -1},
+		{},
+		{Model: "*m", Input: f(1), Output: f(1)},
+		{Model: "a b", Input: f(1), Output: f(1)},
+		{Model: "m", Input: f(-1), Output: f(1)},
+		{Model: "m", Input: f(1), Output: f(math.NaN())},
+		{Model: "m", Input: f(math.Inf(1)), Output: f(1)},
+		{Model: "m", Input: f(1)},
+		{Model: "m", Output: f(1)},
+		{Model: "m", Input: f(cofferdam.MaxPrice + 1), Output: f(1)},
+		{Model: "m", Input: f(1), Output: f(1), Above: -1},
 	} {
 		if p, err := l.Price(); err == nil {
 			t.Errorf("%+v is taken as %+v", l, p)

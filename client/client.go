@@ -170,8 +170,10 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	e := &cofferdam.Error{Op: "client.Call", Kind: cofferdam.Unavailable, Err: err,
-		Hint: "start one with cofferdam serve, or set COFFERDAM_SERVER; cofferdam doctor checks this host"}
+	e := &cofferdam.Error{
+		Op: "client.Call", Kind: cofferdam.Unavailable, Err: err,
+		Hint: "start one with cofferdam serve, or set COFFERDAM_SERVER; cofferdam doctor checks this host",
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		e.Subject = "no server at " + c.server
@@ -199,8 +201,10 @@ func (c *Client) problem(resp *http.Response) error {
 	var p problem
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	if err != nil || json.Unmarshal(data, &p) != nil || p.Kind == "" {
-		return &cofferdam.Error{Op: "client.Call", Kind: kindOfStatus(resp.StatusCode), Subject: "server at " + c.server,
-			Reason: fmt.Sprintf("answered %s without a reason", resp.Status), Hint: "is that a cofferdam server? see COFFERDAM_SERVER"}
+		return &cofferdam.Error{
+			Op: "client.Call", Kind: kindOfStatus(resp.StatusCode), Subject: "server at " + c.server,
+			Reason: fmt.Sprintf("answered %s without a reason", resp.Status), Hint: "is that a cofferdam server? see COFFERDAM_SERVER",
+		}
 	}
 	return p.err()
 }

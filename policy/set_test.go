@@ -153,9 +153,12 @@ func TestOperatorText(t *testing.T) {
 
 func TestRulesNotFromParseAllowAreRefused(t *testing.T) {
 	for _, r := range []Rule{
-		{ID: "allow-1", Pattern: "*"}, {ID: "allow-1", Pattern: ""}, {ID: "allow-1", Pattern: "127.0.0.1"},
+		{ID: "allow-1", Pattern: "*"},
+		{ID: "allow-1", Pattern: ""},
+		{ID: "allow-1", Pattern: "127.0.0.1"},
 		{ID: `x") permit (principal, action, resource); @id("y`, Pattern: "good.test"},
-		{ID: "", Pattern: "good.test"}, {ID: "allow-1", Pattern: "GOOD.test"},
+		{ID: "", Pattern: "good.test"},
+		{ID: "allow-1", Pattern: "GOOD.test"},
 	} {
 		if s, err := New(Grant{Allow: []Rule{r}}); err == nil {
 			for _, h := range []cofferdam.Host{"evil.test", "127.0.0.1"} {

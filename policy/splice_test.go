@@ -132,8 +132,13 @@ func TestProviderName(t *testing.T) {
 func TestNarrowingToAPresetNeverSplices(t *testing.T) {
 	presets := map[string][]string{"one": {"splice:good.test", "splice:*.h.test"}, "two": {"good.test"}}
 	for _, given := range [][]string{
-		{"preset:one", "good.test"}, {"preset:one", "a.h.test"}, {"a.h.test", "preset:one"}, {"preset:one", "preset:two"},
-		{"preset:one", "*.s.h.test"}, {"preset:one"}, {"preset:one", "good.test:443"},
+		{"preset:one", "good.test"},
+		{"preset:one", "a.h.test"},
+		{"a.h.test", "preset:one"},
+		{"preset:one", "preset:two"},
+		{"preset:one", "*.s.h.test"},
+		{"preset:one"},
+		{"preset:one", "good.test:443"},
 	} {
 		rules, err := ParseAllow(given, presets)
 		if err != nil {

@@ -13,9 +13,15 @@ import (
 // The ledger reads what gateway/model writes.
 func TestLedgerReadsTheModelGatewaysFields(t *testing.T) {
 	for _, pair := range [][2]string{
-		{fieldInput, model.FieldInput}, {fieldOutput, model.FieldOutput}, {fieldCost, model.FieldCost}, {fieldUnpriced, model.FieldUnpriced},
-		{fieldReserved, model.FieldReservedTokens}, {fieldReservedCost, model.FieldReservedCost}, {fieldCutBy, model.FieldCutBy},
-		{ruleBudget, model.RuleBudget}, {ruleUnpriced, model.RuleUnpriced},
+		{fieldInput, model.FieldInput},
+		{fieldOutput, model.FieldOutput},
+		{fieldCost, model.FieldCost},
+		{fieldUnpriced, model.FieldUnpriced},
+		{fieldReserved, model.FieldReservedTokens},
+		{fieldReservedCost, model.FieldReservedCost},
+		{fieldCutBy, model.FieldCutBy},
+		{ruleBudget, model.RuleBudget},
+		{ruleUnpriced, model.RuleUnpriced},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%q here is %q there", pair[0], pair[1])

@@ -130,8 +130,11 @@ func spentBy(u cofferdam.Usage) budget.Amount {
 // fill returns l with the fields that say nothing taken from other.
 func fill(l, other cofferdam.Limits) cofferdam.Limits {
 	for _, f := range []struct{ to, from *int64 }{
-		{&l.Memory, &other.Memory}, {&l.Disk, &other.Disk}, {&l.Temp, &other.Temp},
-		{&l.PIDs, &other.PIDs}, {&l.OpenFiles, &other.OpenFiles},
+		{&l.Memory, &other.Memory},
+		{&l.Disk, &other.Disk},
+		{&l.Temp, &other.Temp},
+		{&l.PIDs, &other.PIDs},
+		{&l.OpenFiles, &other.OpenFiles},
 	} {
 		if *f.to == 0 {
 			*f.to = *f.from

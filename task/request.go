@@ -161,8 +161,11 @@ func checkLimits(r cofferdam.TaskRequest) error {
 		name      string
 		have, max int64
 	}{
-		{"memory", l.Memory, maxBytes}, {"disk", l.Disk, maxBytes}, {"temp", l.Temp, maxBytes},
-		{"pids", l.PIDs, maxCount}, {"open files", l.OpenFiles, maxCount},
+		{"memory", l.Memory, maxBytes},
+		{"disk", l.Disk, maxBytes},
+		{"temp", l.Temp, maxBytes},
+		{"pids", l.PIDs, maxCount},
+		{"open files", l.OpenFiles, maxCount},
 	} {
 		if v.have < 0 || v.have > v.max {
 			return invalid("limit of "+v.name, fmt.Sprintf("must be between 0 and %d", v.max), "leave it out for the default")

@@ -192,7 +192,10 @@ func TestOneProcessOneScope(t *testing.T) {
 	for _, e := range []cofferdam.Event{
 		{Kind: "exec.start", Scope: other},
 		{Kind: "exec.start", Session: "s-2"},
-		{Kind: "exec"}, {Kind: "Exec.Start"}, {Kind: "exec.start\n"}, {Kind: ""},
+		{Kind: "exec"},
+		{Kind: "Exec.Start"},
+		{Kind: "exec.start\n"},
+		{Kind: ""},
 		{Kind: cofferdam.EventSessionSeal},
 		{Kind: "exec.output", Fields: map[string]string{"x:base64": ""}},
 		{Kind: "exec.output", Fields: map[string]string{"": ""}},

@@ -63,8 +63,10 @@ func failed(text string) error {
 	if what == "" {
 		what = "it ended without a word"
 	}
-	return &cofferdam.Error{Op: "keeper.background", Kind: cofferdam.Unavailable, Subject: "starting keeper in the background",
-		Reason: what, Hint: hint}
+	return &cofferdam.Error{
+		Op: "keeper.background", Kind: cofferdam.Unavailable, Subject: "starting keeper in the background",
+		Reason: what, Hint: hint,
+	}
 }
 
 // maxLog is where the log starts anew; one older file is kept.

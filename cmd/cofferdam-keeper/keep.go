@@ -43,8 +43,10 @@ func (s settings) enter() error {
 
 // layer is the error for something the host does not offer.
 func layer(name, fix string, err error) error {
-	return &cofferdam.Error{Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper: " + name,
-		Reason: err.Error(), Hint: fix, Err: err}
+	return &cofferdam.Error{
+		Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper: " + name,
+		Reason: err.Error(), Hint: fix, Err: err,
+	}
 }
 
 // keep serves until ctx ends, and then ends every box.
@@ -115,9 +117,11 @@ func (s settings) lock() (*os.File, error) {
 	if !errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, layer("lock of state folder", "choose a folder on a local disk, with --state", err)
 	}
-	return nil, &cofferdam.Error{Op: "keeper.lock", Kind: cofferdam.Conflict, Subject: "starting keeper",
+	return nil, &cofferdam.Error{
+		Op: "keeper.lock", Kind: cofferdam.Conflict, Subject: "starting keeper",
 		Reason: fmt.Sprintf("another keeper (%s) works in %s", holder[:n], s.state),
-		Hint:   "use that one, stop it first, or give another folder with --state and another --socket"}
+		Hint:   "use that one, stop it first, or give another folder with --state and another --socket",
+	}
 }
 
 // mark writes into the lock who holds it.
@@ -134,8 +138,10 @@ func (s settings) listen() (*net.UnixListener, error) {
 		return nil, layer("socket", fix, err)
 	}
 	if c, err := net.DialTimeout("unix", s.socket, time.Second); err == nil {
-		return nil, errors.Join(&cofferdam.Error{Op: "keeper.listen", Kind: cofferdam.Conflict, Subject: "starting keeper",
-			Reason: "somebody answers on " + s.socket + " already", Hint: fix}, c.Close())
+		return nil, errors.Join(&cofferdam.Error{
+			Op: "keeper.listen", Kind: cofferdam.Conflict, Subject: "starting keeper",
+			Reason: "somebody answers on " + s.socket + " already", Hint: fix,
+		}, c.Close())
 	}
 	if info, err := os.Lstat(s.socket); err == nil {
 		if info.Mode().Type() != os.ModeSocket {

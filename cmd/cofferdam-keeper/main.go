@@ -98,8 +98,10 @@ func parse(args []string, help io.Writer) (settings, error) {
 		}
 	}
 	if err != nil {
-		return s, &cofferdam.Error{Op: "keeper.parse", Kind: cofferdam.Invalid, Subject: "reading flags", Reason: err.Error(),
-			Hint: "see cofferdam-keeper --help", Err: err}
+		return s, &cofferdam.Error{
+			Op: "keeper.parse", Kind: cofferdam.Invalid, Subject: "reading flags", Reason: err.Error(),
+			Hint: "see cofferdam-keeper --help", Err: err,
+		}
 	}
 	return s, nil
 }
@@ -109,9 +111,11 @@ func (s settings) run(ctx context.Context) error {
 	case s.check:
 		return s.examine(ctx)
 	case os.Geteuid() != 0:
-		return &cofferdam.Error{Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper",
+		return &cofferdam.Error{
+			Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper",
 			Reason: "boxes need mounts, control groups and network namespaces, which only root may make",
-			Hint:   "run it as root; keepers of ordinary users come in a later version"}
+			Hint:   "run it as root; keepers of ordinary users come in a later version",
+		}
 	case s.detach:
 		return s.background(ctx)
 	case !s.inside:

@@ -66,8 +66,14 @@ func TestCostIsRoundedUp(t *testing.T) {
 		t    tokens
 		want int64
 	}{
-		{tokens{}, 0}, {tokens{Input: 1}, 3}, {tokens{CacheRead: 1}, 1}, {tokens{CacheRead: 4}, 2}, {tokens{CacheWrite: 10}, 38},
-		{tokens{CacheWrite: 10, Hour: 10}, 60}, {tokens{CacheWrite: 10, Hour: 4}, 47}, {tokens{Input: 1000, Output: 1000}, 18_000},
+		{tokens{}, 0},
+		{tokens{Input: 1}, 3},
+		{tokens{CacheRead: 1}, 1},
+		{tokens{CacheRead: 4}, 2},
+		{tokens{CacheWrite: 10}, 38},
+		{tokens{CacheWrite: 10, Hour: 10}, 60},
+		{tokens{CacheWrite: 10, Hour: 4}, 47},
+		{tokens{Input: 1000, Output: 1000}, 18_000},
 	} {
 		if got := costOf(p, c.t); got != c.want {
 			t.Errorf("%+v: %d microdollars, want %d", c.t, got, c.want)

@@ -178,7 +178,9 @@ func TestModelsThatAreNotAllowed(t *testing.T) {
 		m.Allow, m.Alias = []string{"big-*"}, map[string]string{"small": "big-1"}
 	}
 	for _, c := range []struct{ provider, path, body string }{
-		{"anthropic", "/v1/messages", `{"model":%q}`}, {"openai", "/v1/responses", `{"model":%q}`}, {"openai", "/v1/chat/completions", `{"model":%q}`},
+		{"anthropic", "/v1/messages", `{"model":%q}`},
+		{"openai", "/v1/responses", `{"model":%q}`},
+		{"openai", "/v1/chat/completions", `{"model":%q}`},
 		{"gemini", "/v1beta/models/%s:generateContent", ``},
 	} {
 		b := of(t, c.provider, server.URL, limit)

@@ -33,27 +33,51 @@ var answers = []struct {
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":5}}`,
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"input_tokens":7,"cache_creation_input_tokens":20,"cache_read_input_tokens":300,"cache_creation":{"ephemeral_5m_input_tokens":8,"ephemeral_1h_input_tokens":12},"output_tokens":42}}`,
 		`{"type":"message_stop"}`), true, tokens{7, 300, 20, 42, 12}, "claude-x", 2 + 15 + 5},
-	{"messages, whole", `{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"} {"}],"usage":{"input_tokens":3,"cache_read_input_tokens":2,"output_tokens":4}}`,
-		false, tokens{3, 2, 0, 4, 0}, "claude-x", 0},
-	{"responses, streamed", sse(
-		`{"type":"response.created","response":{"model":"gpt-x","usage":null}}`,
-		`{"type":"response.output_text.delta","item_id":"i","delta":"hello"}`,
-		`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
-		`{"type":"response.completed","response":{"model":"gpt-x","output":[],"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":50,"output_tokens_details":{"reasoning_tokens":40},"total_tokens":150}}}`),
-		true, tokens{40, 60, 0, 50, 0}, "gpt-x", 7},
-	{"responses, broken off by the provider", sse(
-		`{"type":"response.incomplete","response":{"model":"gpt-x","incomplete_details":{"reason":"max_output_tokens"},"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":0},"output_tokens":8}}}`),
-		true, tokens{9, 0, 0, 8, 0}, "gpt-x", 0},
-	{"responses, failed", sse(`{"type":"response.failed","response":{"model":"gpt-x","error":{"code":"x","message":"y"},"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":0},"output_tokens":1}}}`),
-		true, tokens{9, 0, 0, 1, 0}, "gpt-x", 0},
+	{
+		"messages, whole", `{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"} {"}],"usage":{"input_tokens":3,"cache_read_input_tokens":2,"output_tokens":4}}`,
+		false,
+		tokens{3, 2, 0, 4, 0},
+		"claude-x", 0,
+	},
+	{
+		"responses, streamed", sse(
+			`{"type":"response.created","response":{"model":"gpt-x","usage":null}}`,
+			`{"type":"response.output_text.delta","item_id":"i","delta":"hello"}`,
+			`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
+			`{"type":"response.completed","response":{"model":"gpt-x","output":[],"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":50,"output_tokens_details":{"reasoning_tokens":40},"total_tokens":150}}}`),
+		true,
+		tokens{40, 60, 0, 50, 0},
+		"gpt-x", 7,
+	},
+	{
+		"responses, broken off by the provider", sse(
+			`{"type":"response.incomplete","response":{"model":"gpt-x","incomplete_details":{"reason":"max_output_tokens"},"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":0},"output_tokens":8}}}`),
+		true,
+		tokens{9, 0, 0, 8, 0},
+		"gpt-x", 0,
+	},
+	{
+		"responses, failed", sse(`{"type":"response.failed","response":{"model":"gpt-x","error":{"code":"x","message":"y"},"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":0},"output_tokens":1}}}`),
+		true,
+		tokens{9, 0, 0, 1, 0},
+		"gpt-x", 0,
+	},
 	{"responses, whole", `{"object":"response","model":"gpt-x","usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":4},"output_tokens":2}}`, false, tokens{6, 4, 0, 2, 0}, "gpt-x", 0},
-	{"chat, streamed", sse(
-		`{"object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"hey"},"finish_reason":null}],"usage":null}`,
-		`{"object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"ls","arguments":"{}"}}]},"finish_reason":null}]}`,
-		`{"object":"chat.completion.chunk","model":"m","choices":[],"usage":{"prompt_tokens":80,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":16}}}`, `[DONE]`),
-		true, tokens{64, 16, 0, 30, 0}, "m", 3 + 4},
-	{"chat, whole", `{"object":"chat.completion","model":"m","choices":[{"message":{"content":"hi","reasoning_content":"abc"},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":3,"cache_read_input_tokens":5}}`,
-		false, tokens{8, 0, 0, 3, 0}, "m", 5},
+	{
+		"chat, streamed", sse(
+			`{"object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"hey"},"finish_reason":null}],"usage":null}`,
+			`{"object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"ls","arguments":"{}"}}]},"finish_reason":null}]}`,
+			`{"object":"chat.completion.chunk","model":"m","choices":[],"usage":{"prompt_tokens":80,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":16}}}`, `[DONE]`),
+		true,
+		tokens{64, 16, 0, 30, 0},
+		"m", 3 + 4,
+	},
+	{
+		"chat, whole", `{"object":"chat.completion","model":"m","choices":[{"message":{"content":"hi","reasoning_content":"abc"},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":3,"cache_read_input_tokens":5}}`,
+		false,
+		tokens{8, 0, 0, 3, 0},
+		"m", 5,
+	},
 	{"chat, counts in every chunk", sse(
 		`{"model":"m","choices":[{"delta":{"content":"a"},"finish_reason":null}],"usage":{"prompt_tokens":8,"completion_tokens":1}}`,
 		`{"model":"m","choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":2}}`), true, tokens{8, 0, 0, 2, 0}, "m", 1},
@@ -198,8 +222,11 @@ func TestOutputBound(t *testing.T) {
 		{opChat, `{"max_tokens":7,"max_completion_tokens":9,"n":3}`, 9, 3},
 		{opGenerate, `{"generationConfig":{"maxOutputTokens":11,"candidateCount":2}}`, 11, 2},
 		{opGenerate, `{"generation_config":{"max_output_tokens":11}}`, 11, 0},
-		{opMessages, `{"max_tokens":"9"}`, 0, 1}, {opMessages, `{"max_tokens":-9}`, 0, 1}, {opMessages, `{"max_tokens":1e99}`, maxTokens, 1},
-		{opMessages, `{"max_tokens":null}`, 0, 1}, {opGenerate, `{"generationConfig":[]}`, 0, 1},
+		{opMessages, `{"max_tokens":"9"}`, 0, 1},
+		{opMessages, `{"max_tokens":-9}`, 0, 1},
+		{opMessages, `{"max_tokens":1e99}`, maxTokens, 1},
+		{opMessages, `{"max_tokens":null}`, 0, 1},
+		{opGenerate, `{"generationConfig":[]}`, 0, 1},
 	} {
 		o := map[string]any{}
 		dec := json.NewDecoder(strings.NewReader(c.body))

@@ -69,8 +69,10 @@ func do(t *testing.T, h http.Handler, method, path, body string, change ...func(
 	return w, p
 }
 
-const shop = `{"name":"shop","upstream":"/srv/shop.git"}`
-const work = `{"text":"fix","agent":"command","command":"true","checks":[{"command":"true","must_fail_first":false}]}`
+const (
+	shop = `{"name":"shop","upstream":"/srv/shop.git"}`
+	work = `{"text":"fix","agent":"command","command":"true","checks":[{"command":"true","must_fail_first":false}]}`
+)
 
 func TestEverydayPath(t *testing.T) {
 	h, m := world(t)
@@ -224,7 +226,8 @@ func TestStreams(t *testing.T) {
 	next := func() (p struct {
 		Task    *cofferdam.Task
 		Problem *problem
-	}) {
+	},
+	) {
 		t.Helper()
 		if !lines.Scan() {
 			t.Fatalf("stream ended: %v", lines.Err())

@@ -43,8 +43,16 @@ func newAgentView(a *app) *cobra.Command {
 				told = "no: its conversation ends with its process"
 			}
 			lines := []label{
-				{"agent", g.Name}, {"title", g.Title}, {"version", g.Version}, {"from", from}, {"providers", strings.Join(g.Providers, " ")}, {"runs in", g.Place},
-				{"command", strings.Join(g.Command, " ")}, {"takes messages", told}, {"read as", g.Reader}, {"reaches", strings.Join(g.Reaches, " ")},
+				{"agent", g.Name},
+				{"title", g.Title},
+				{"version", g.Version},
+				{"from", from},
+				{"providers", strings.Join(g.Providers, " ")},
+				{"runs in", g.Place},
+				{"command", strings.Join(g.Command, " ")},
+				{"takes messages", told},
+				{"read as", g.Reader},
+				{"reaches", strings.Join(g.Reaches, " ")},
 			}
 			for _, s := range g.Setup {
 				lines = append(lines, label{"setup", s})

@@ -26,9 +26,22 @@ func TestBudgetFlags(t *testing.T) {
 		t.Errorf("a task without limits shows one:\n%s", out)
 	}
 	for _, bad := range [][]string{
-		{"--max-tokens", "0"}, {"--max-tokens", "-5"}, {"--max-tokens", "999"}, {"--max-tokens", "many"}, {"--max-tokens", "1000000001"}, {"--max-tokens", "99999999999999999999"},
-		{"--max-cost", "0"}, {"--max-cost", ""}, {"--max-cost", "0.001"}, {"--max-cost", "101"}, {"--max-cost", "-1"}, {"--max-cost", "1,50"}, {"--max-cost", "NaN"},
-		{"--max-calls", "0"}, {"--max-calls", "501"}, {"--max-calls", "1.5"},
+		{"--max-tokens", "0"},
+		{"--max-tokens", "-5"},
+		{"--max-tokens", "999"},
+		{"--max-tokens", "many"},
+		{"--max-tokens", "1000000001"},
+		{"--max-tokens", "99999999999999999999"},
+		{"--max-cost", "0"},
+		{"--max-cost", ""},
+		{"--max-cost", "0.001"},
+		{"--max-cost", "101"},
+		{"--max-cost", "-1"},
+		{"--max-cost", "1,50"},
+		{"--max-cost", "NaN"},
+		{"--max-calls", "0"},
+		{"--max-calls", "501"},
+		{"--max-calls", "1.5"},
 	} {
 		code, _, errs := b.run(append([]string{"task", "create", "x", "--command", "true", "--keep", "true"}, bad...)...)
 		if code != 2 || !strings.HasPrefix(errs, "cofferdam: ") || !strings.Contains(errs, "\nhint: ") {

@@ -71,8 +71,12 @@ const maxShown = 30
 func (a *app) showChange(c cofferdam.Change) error {
 	t := c.Task
 	if err := a.labels([]label{
-		{"task", t.Short() + "  " + cut(strings.TrimSpace(t.Request.Text), 200)}, {"state", string(t.State)},
-		{"repository", t.Request.Repo}, {"branch", string(t.Branch)}, {"onto", string(t.Base) + " at " + string(t.BaseAt)}, {"commit", string(t.Head)},
+		{"task", t.Short() + "  " + cut(strings.TrimSpace(t.Request.Text), 200)},
+		{"state", string(t.State)},
+		{"repository", t.Request.Repo},
+		{"branch", string(t.Branch)},
+		{"onto", string(t.Base) + " at " + string(t.BaseAt)},
+		{"commit", string(t.Head)},
 	}); err != nil {
 		return err
 	}

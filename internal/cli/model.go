@@ -130,9 +130,17 @@ func newModelView(a *app) *cobra.Command {
 				text = "in full"
 			}
 			return []label{
-				{"model", m.Name + rehearses(m)}, {"id", string(m.ID)}, {"provider", m.Provider}, {"url", m.URL}, {"key", key},
-				{"default", m.Default}, {"allowed", strings.Join(m.Allow, " ")}, {"aliases", strings.Join(pairs(m.Alias), " ")},
-				{"fallback", strings.Join(m.Fallback, " ")}, {"recorded", text}, {"created", stamp(m.Created)},
+				{"model", m.Name + rehearses(m)},
+				{"id", string(m.ID)},
+				{"provider", m.Provider},
+				{"url", m.URL},
+				{"key", key},
+				{"default", m.Default},
+				{"allowed", strings.Join(m.Allow, " ")},
+				{"aliases", strings.Join(pairs(m.Alias), " ")},
+				{"fallback", strings.Join(m.Fallback, " ")},
+				{"recorded", text},
+				{"created", stamp(m.Created)},
 			}
 		}),
 	}

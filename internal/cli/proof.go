@@ -135,7 +135,9 @@ func (a *app) verify(r io.Reader, public string) error {
 			count(report.Events, "event") + " of " + count(len(report.Sessions), "session"),
 			count(report.Entries, "event") + " of the host", count(len(report.Receipts), "receipt"),
 		}, ", ")},
-		{"task", string(report.Task)}, {"exported", stamp(report.Exported)}, {"key", report.Key},
+		{"task", string(report.Task)},
+		{"exported", stamp(report.Exported)},
+		{"key", report.Key},
 	}); err != nil {
 		return err
 	}

@@ -309,8 +309,14 @@ func newTaskView(a *app) *cobra.Command {
 
 func taskLabels(t cofferdam.Task) []label {
 	lines := []label{
-		{"task", t.Short() + "  " + string(t.ID)}, {"state", string(t.State)}, {"reason", t.Reason}, {"comment", t.Comment},
-		{"text", cut(strings.TrimSpace(t.Request.Text), 2000)}, {"repository", t.Request.Repo}, {"agent", t.Request.Agent}, {"model", t.Request.Model},
+		{"task", t.Short() + "  " + string(t.ID)},
+		{"state", string(t.State)},
+		{"reason", t.Reason},
+		{"comment", t.Comment},
+		{"text", cut(strings.TrimSpace(t.Request.Text), 2000)},
+		{"repository", t.Request.Repo},
+		{"agent", t.Request.Agent},
+		{"model", t.Request.Model},
 	}
 	for _, check := range t.Request.Checks {
 		lines = append(lines, label{flagOf(check), check.Command})

@@ -104,9 +104,22 @@ func TestUnknownKeyNamesItsLine(t *testing.T) {
 
 func TestBadValues(t *testing.T) {
 	for _, c := range []map[string]string{
-		{"listen": "0.0.0.0:80"}, {"listen": "10.0.0.1:80"}, {"listen": "localhost:80"}, {"listen": "x"}, {"listen": ":80"}, {"listen": "127.0.0.1:70000"},
-		{"state": "relative"}, {"state": "/a/../b"}, {"state": "/a\x00b"}, {"state": "/" + strings.Repeat("a", 5000)}, {"socket": "/" + strings.Repeat("a", 120)},
-		{"socket": "/x", "keeper": "/x"}, {"agent-timeout": "5"}, {"agent-timeout": "-1s"}, {"agent-timeout": "99999h"}, {"debug": "maybe"},
+		{"listen": "0.0.0.0:80"},
+		{"listen": "10.0.0.1:80"},
+		{"listen": "localhost:80"},
+		{"listen": "x"},
+		{"listen": ":80"},
+		{"listen": "127.0.0.1:70000"},
+		{"state": "relative"},
+		{"state": "/a/../b"},
+		{"state": "/a\x00b"},
+		{"state": "/" + strings.Repeat("a", 5000)},
+		{"socket": "/" + strings.Repeat("a", 120)},
+		{"socket": "/x", "keeper": "/x"},
+		{"agent-timeout": "5"},
+		{"agent-timeout": "-1s"},
+		{"agent-timeout": "99999h"},
+		{"debug": "maybe"},
 		{"debug-person": "x"},
 	} {
 		_, err := Load(c, none)

@@ -134,8 +134,12 @@ func (c *Config) defaults() error {
 // check refuses values that cannot work together, naming the setting.
 func (c *Config) check() error {
 	for _, p := range []struct{ name, path string }{
-		{"state", c.State}, {"socket", c.Socket}, {"keeper", c.Keeper}, {"token-file", c.TokenFile},
-		{"keeper-state", c.KeeperState}, {"programs", c.Programs},
+		{"state", c.State},
+		{"socket", c.Socket},
+		{"keeper", c.Keeper},
+		{"token-file", c.TokenFile},
+		{"keeper-state", c.KeeperState},
+		{"programs", c.Programs},
 	} {
 		if !filepath.IsAbs(p.path) || filepath.Clean(p.path) != p.path {
 			return invalid("setting "+p.name, fmt.Sprintf("%q is not a clean absolute path", p.path), "give the whole path, without . and ..")

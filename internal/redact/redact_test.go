@@ -379,8 +379,12 @@ func FuzzRedact(f *testing.F) {
 
 func fuzzSecrets() []Secret {
 	return []Secret{
-		{"a", []byte(canary)}, {"b", []byte("abababab")}, {"c", []byte("babababa\nabab")}, {"d", []byte(`12\u0041%41%2541345`)},
-		{"e", []byte("\x1b[0mhidden-colour")}, {"f", []byte(`\\\\\\\\/"`)},
+		{"a", []byte(canary)},
+		{"b", []byte("abababab")},
+		{"c", []byte("babababa\nabab")},
+		{"d", []byte(`12\u0041%41%2541345`)},
+		{"e", []byte("\x1b[0mhidden-colour")},
+		{"f", []byte(`\\\\\\\\/"`)},
 	}
 }
 

@@ -16,7 +16,8 @@ func TestModelsOfARegistration(t *testing.T) {
 		return s.AddModel(as(alice), r)
 	}
 	for _, r := range []cofferdam.ModelRequest{
-		{Name: "openai", Provider: "openai"}, {Name: "gemini", Provider: "gemini"},
+		{Name: "openai", Provider: "openai"},
+		{Name: "gemini", Provider: "gemini"},
 		{Name: "local", Provider: "openai", URL: "http://127.0.0.1:11434/v1", NoKey: true},
 	} {
 		v, err := add(r)

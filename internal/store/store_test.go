@@ -333,8 +333,10 @@ func TestConfiguration(t *testing.T) {
 	if err := p.AddRepo(ctx, twin); err != nil {
 		t.Fatalf("a removed repository's name is not free: %v", err)
 	}
-	m := cofferdam.Model{Schema: "cofferdam/model/v1", ID: cofferdam.ModelID(cofferdam.NewID("m")), Scope: p.scope, Name: "anthropic", Provider: "anthropic", URL: "http://127.0.0.1:1", Rehearsal: true, Created: at(5),
-		Default: "d", Allow: []string{"a-*", "d"}, Alias: map[string]string{"x": "d"}, Fallback: []string{"other"}, KeepText: true, NoKey: true}
+	m := cofferdam.Model{
+		Schema: "cofferdam/model/v1", ID: cofferdam.ModelID(cofferdam.NewID("m")), Scope: p.scope, Name: "anthropic", Provider: "anthropic", URL: "http://127.0.0.1:1", Rehearsal: true, Created: at(5),
+		Default: "d", Allow: []string{"a-*", "d"}, Alias: map[string]string{"x": "d"}, Fallback: []string{"other"}, KeepText: true, NoKey: true,
+	}
 	if err := p.AddModel(ctx, m); err != nil {
 		t.Fatal(err)
 	}

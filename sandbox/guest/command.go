@@ -84,21 +84,29 @@ func (h *Host) register(sc sandbox.Command) (c *command, isNew bool, err error) 
 	subject := "start command " + string(sc.ID)
 	switch {
 	case h.lost != "":
-		return nil, false, &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: h.lost,
-			Hint: "the box is gone; start a new one"}
+		return nil, false, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: h.lost,
+			Hint: "the box is gone; start a new one",
+		}
 	case h.running >= MaxRunning:
-		return nil, false, &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: subject,
-			Reason: fmt.Sprintf("%d commands run in this box already", MaxRunning), Hint: "wait for one to end or kill one"}
+		return nil, false, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Exhausted, Subject: subject,
+			Reason: fmt.Sprintf("%d commands run in this box already", MaxRunning), Hint: "wait for one to end or kill one",
+		}
 	case len(h.list) >= MaxCommands:
-		return nil, false, &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: subject,
-			Reason: fmt.Sprintf("this box has run %d commands", MaxCommands), Hint: "start a new box"}
+		return nil, false, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Exhausted, Subject: subject,
+			Reason: fmt.Sprintf("this box has run %d commands", MaxCommands), Hint: "start a new box",
+		}
 	}
 	if h.retained >= h.o.BoxCap {
 		h.reclaim()
 	}
 	if h.retained >= h.o.BoxCap {
-		return nil, false, &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: subject,
-			Reason: "output of earlier commands that nobody took fills the box's journals", Hint: "attach to those commands first"}
+		return nil, false, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Exhausted, Subject: subject,
+			Reason: "output of earlier commands that nobody took fills the box's journals", Hint: "attach to those commands first",
+		}
 	}
 	c = &command{
 		id: sc.ID, number: uint32(len(h.list) + 1), stdin: sc.Stdin,
@@ -238,8 +246,10 @@ func (h *Host) find(ctx context.Context, op string, id cofferdam.ExecID) (*comma
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c == nil || c.dropped {
-		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: fmt.Sprintf("command %.64q", string(id)),
-			Reason: "no such command in this box"}
+		return nil, &cofferdam.Error{
+			Op: op, Kind: cofferdam.NotFound, Subject: fmt.Sprintf("command %.64q", string(id)),
+			Reason: "no such command in this box",
+		}
 	}
 	return c, nil
 }

@@ -73,8 +73,10 @@ func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) 
 		}
 		h.mu.Unlock()
 		if reason != "" {
-			return 0, &cofferdam.Error{Op: "guest.Write", Kind: cofferdam.Conflict,
-				Subject: "write to command " + string(c.id), Reason: reason}
+			return 0, &cofferdam.Error{
+				Op: "guest.Write", Kind: cofferdam.Conflict,
+				Subject: "write to command " + string(c.id), Reason: reason,
+			}
 		}
 		if want == 0 || n > 0 {
 			return int(n), nil
@@ -126,8 +128,10 @@ func (h *Host) Kill(ctx context.Context, id cofferdam.ExecID) error {
 	select {
 	case k := <-done:
 		if k.Left > 0 {
-			return &cofferdam.Error{Op: "guest.Kill", Kind: cofferdam.Unavailable, Subject: "kill command " + string(id),
-				Reason: fmt.Sprintf("%d of its processes did not end", k.Left), Hint: "destroy the box: that ends everything in it"}
+			return &cofferdam.Error{
+				Op: "guest.Kill", Kind: cofferdam.Unavailable, Subject: "kill command " + string(id),
+				Reason: fmt.Sprintf("%d of its processes did not end", k.Left), Hint: "destroy the box: that ends everything in it",
+			}
 		}
 		return nil
 	case <-h.done:
@@ -235,8 +239,10 @@ func (h *Host) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Off
 			continue
 		}
 		if err := r.read(s, buf[:n]); err != nil {
-			return sandbox.Result{}, &cofferdam.Error{Op: "guest.Attach", Kind: cofferdam.Unavailable,
-				Subject: "read output of command " + string(id), Err: err}
+			return sandbox.Result{}, &cofferdam.Error{
+				Op: "guest.Attach", Kind: cofferdam.Unavailable,
+				Subject: "read output of command " + string(id), Err: err,
+			}
 		}
 		if err := sink(s.which, r.at[s.which], buf[:n]); err != nil {
 			return sandbox.Result{}, err

@@ -79,8 +79,10 @@ type Host struct {
 // all three from now on. It does not wait for pid 1: Ready does.
 func NewHost(w, r *os.File, journalDir string, o Options) (*Host, error) {
 	if !o.Unbounded && (o.UID <= 0 || o.GID <= 0) {
-		return nil, &cofferdam.Error{Op: "guest.NewHost", Kind: cofferdam.Invalid, Subject: "start commands",
-			Reason: fmt.Sprintf("uid %d and gid %d must not be 0", o.UID, o.GID)}
+		return nil, &cofferdam.Error{
+			Op: "guest.NewHost", Kind: cofferdam.Invalid, Subject: "start commands",
+			Reason: fmt.Sprintf("uid %d and gid %d must not be 0", o.UID, o.GID),
+		}
 	}
 	if o.Env == nil {
 		o.Env = DefaultEnv()
@@ -129,9 +131,11 @@ func (h *Host) Ready(ctx context.Context) error {
 	defer h.mu.Unlock()
 	switch {
 	case h.hello.Version != Version:
-		return &cofferdam.Error{Op: "guest.Ready", Kind: cofferdam.Unavailable, Subject: "start box",
+		return &cofferdam.Error{
+			Op: "guest.Ready", Kind: cofferdam.Unavailable, Subject: "start box",
 			Reason: fmt.Sprintf("its cofferdam-init speaks version %d of the protocol, this program version %d", h.hello.Version, Version),
-			Hint:   "install all programs of one release together"}
+			Hint:   "install all programs of one release together",
+		}
 	case h.hello.Error != "":
 		return &cofferdam.Error{Op: "guest.Ready", Kind: cofferdam.Unavailable, Subject: "start box", Reason: h.hello.Error}
 	}
@@ -194,8 +198,10 @@ func (h *Host) lose(reason string) {
 func (h *Host) lostError(op, subject string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: h.lost,
-		Hint: "the box is gone; start a new one"}
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: h.lost,
+		Hint: "the box is gone; start a new one",
+	}
 }
 
 // sendLoop is the only writer of h.w, so that no caller holds a lock while a

@@ -239,8 +239,10 @@ func (h *Host) attach(r *reader) error {
 			reason = fmt.Sprintf("%s before byte %d was acknowledged and dropped", streamName(s.which), s.base)
 		}
 		if reason != "" {
-			return &cofferdam.Error{Op: "guest.Attach", Kind: cofferdam.Invalid,
-				Subject: "attach to command " + string(r.c.id), Reason: reason, Hint: "attach from the last acknowledged offset"}
+			return &cofferdam.Error{
+				Op: "guest.Attach", Kind: cofferdam.Invalid,
+				Subject: "attach to command " + string(r.c.id), Reason: reason, Hint: "attach from the last acknowledged offset",
+			}
 		}
 	}
 	for _, s := range r.c.streams[1:] {

@@ -105,8 +105,10 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 	}
 	q, err := b.net.Queue()
 	if err != nil {
-		return nil, &cofferdam.Error{Op: "gvisor.Wire", Kind: cofferdam.Unavailable, Subject: "wire of box " + string(b.spec.ID),
-			Reason: err.Error(), Hint: "the box is gone; start a new one", Err: err}
+		return nil, &cofferdam.Error{
+			Op: "gvisor.Wire", Kind: cofferdam.Unavailable, Subject: "wire of box " + string(b.spec.ID),
+			Reason: err.Error(), Hint: "the box is gone; start a new one", Err: err,
+		}
 	}
 	return q, nil
 }
@@ -115,8 +117,10 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // halfway.
 func (b *box) Destroy(context.Context) error {
 	if err := b.tearDown("the box was destroyed"); err != nil {
-		return &cofferdam.Error{Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
-			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err}
+		return &cofferdam.Error{
+			Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
+			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err,
+		}
 	}
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()

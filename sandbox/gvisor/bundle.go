@@ -64,8 +64,11 @@ func (b bundle) spec() *specs.Spec {
 			CgroupsPath: b.cgroups.name(string(b.id)),
 			Resources:   b.resources(),
 			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace, Path: b.netns},
+				{Type: specs.PIDNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
+				{Type: specs.NetworkNamespace, Path: b.netns},
 			},
 		},
 	}

@@ -60,8 +60,10 @@ func wrap(err error, id cofferdam.BoxID) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.Unavailable, Subject: "start box " + string(id), Err: err,
-		Reason: err.Error(), Hint: "cofferdam doctor checks this host"}
+	return &cofferdam.Error{
+		Op: "gvisor.Create", Kind: cofferdam.Unavailable, Subject: "start box " + string(id), Err: err,
+		Reason: err.Error(), Hint: "cofferdam doctor checks this host",
+	}
 }
 
 var hostnames = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -221,9 +223,11 @@ func (b *box) makeDisks(ctx context.Context) error {
 		return err
 	}
 	if free < size {
-		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
+		return &cofferdam.Error{
+			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
-			Hint:   "free space there, or give a smaller limit of disk"}
+			Hint:   "free space there, or give a smaller limit of disk",
+		}
 	}
 	if err := b.makeWorkspace(ctx, size); err != nil {
 		return err

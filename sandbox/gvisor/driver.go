@@ -81,8 +81,10 @@ func New(o Options) (*Driver, error) {
 	d.cgroups, _ = findCgroups("/" + name)
 	d.checker = checker{o: o, parent: d.cgroups.parent}
 	if err := d.prepare(); err != nil {
-		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
-			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write"}
+		return nil, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
+			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
+		}
 	}
 	return d, nil
 }
@@ -94,6 +96,7 @@ var folderNames = []string{"boxes", "journal", "program", "image"}
 func (d *Driver) boxDir(id cofferdam.BoxID) string {
 	return filepath.Join(d.o.Root, "boxes", string(id))
 }
+
 func (d *Driver) journalDir(id cofferdam.BoxID) string {
 	return filepath.Join(d.o.Root, "journal", string(id))
 }
@@ -187,8 +190,10 @@ func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error
 	if b := d.boxes[id]; b != nil {
 		return b, nil
 	}
-	return nil, &cofferdam.Error{Op: "gvisor.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
-		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one"}
+	return nil, &cofferdam.Error{
+		Op: "gvisor.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
+		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one",
+	}
 }
 
 // List returns every box there is.
@@ -241,12 +246,16 @@ func (d *Driver) reserve(id cofferdam.BoxID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, taken := d.boxes[id]; taken {
-		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
-			Hint: "open it, or choose another id"}
+		return &cofferdam.Error{
+			Op: "gvisor.Create", Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
+			Hint: "open it, or choose another id",
+		}
 	}
 	if len(d.boxes) >= maxBoxes {
-		return &cofferdam.Error{Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "box " + string(id),
-			Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end"}
+		return &cofferdam.Error{
+			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "box " + string(id),
+			Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end",
+		}
 	}
 	d.boxes[id] = nil
 	return nil

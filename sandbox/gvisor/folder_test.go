@@ -29,8 +29,12 @@ func muslImage(t *testing.T) string {
 		}
 	}
 	for _, c := range []struct{ path, text string }{
-		{"etc/alpine-release", "3.0\n"}, {"etc/passwd", "root:x:0:0:root:/root:/bin/ash\n"}, {"home/somebody/note", "not for boxes"},
-		{"run/secrets/key", "not for boxes"}, {"work/old", "not for boxes"}, {"srv/data", "data of the image\n"},
+		{"etc/alpine-release", "3.0\n"},
+		{"etc/passwd", "root:x:0:0:root:/root:/bin/ash\n"},
+		{"home/somebody/note", "not for boxes"},
+		{"run/secrets/key", "not for boxes"},
+		{"work/old", "not for boxes"},
+		{"srv/data", "data of the image\n"},
 		{"hello.c", "#include <stdio.h>\n#include <pwd.h>\n#include <unistd.h>\nint main(void){struct passwd*p=getpwuid(getuid());printf(\"musl %s\\n\",p?p->pw_name:\"?\");return 0;}\n"},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, c.path), []byte(c.text), 0o644); err != nil {
@@ -135,8 +139,10 @@ func TestImageCannotLeadFilesOut(t *testing.T) {
 	b := newBox(t, newDriver(t), func(s *sandbox.Spec) {
 		s.Image = image
 		s.Files = []sandbox.File{
-			{Path: "/etc/abs/one", Data: []byte("1\n")}, {Path: "/etc/rel/two", Data: []byte("2\n"), Shared: true},
-			{Path: "/etc/abs/three", Link: "/etc/rel/two"}, {Path: "/etc/flat/four", Data: []byte("4\n"), Shared: true},
+			{Path: "/etc/abs/one", Data: []byte("1\n")},
+			{Path: "/etc/rel/two", Data: []byte("2\n"), Shared: true},
+			{Path: "/etc/abs/three", Link: "/etc/rel/two"},
+			{Path: "/etc/flat/four", Data: []byte("4\n"), Shared: true},
 		}
 	})
 	if got, r := sh(t, b, "cat /etc/abs/one /etc/rel/two /etc/abs/three /etc/flat/four; grep -c localhost /etc/hosts"); got != "1\n2\n2\n4\n1" {

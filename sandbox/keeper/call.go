@@ -128,10 +128,12 @@ func (c *call) create(ctx context.Context) (reply, error) {
 	}
 	d := c.drivers[c.r.Spec.Tier]
 	if d == nil {
-		return reply{}, &cofferdam.Error{Op: "keeper.Create", Kind: cofferdam.Unavailable,
+		return reply{}, &cofferdam.Error{
+			Op: "keeper.Create", Kind: cofferdam.Unavailable,
 			Subject: "create box " + string(c.r.Spec.ID),
 			Reason:  fmt.Sprintf("this keeper has no boxes of tier %.40q, only %q", string(c.r.Spec.Tier), c.tiers),
-			Hint:    "ask for one of those, or run the keeper on a host that has that tier"}
+			Hint:    "ask for one of those, or run the keeper on a host that has that tier",
+		}
 	}
 	b, err := d.Create(ctx, *c.r.Spec)
 	if err != nil {
@@ -152,8 +154,10 @@ func (c *call) open(ctx context.Context) (sandbox.Box, error) {
 			return nil, err
 		}
 	}
-	return nil, &cofferdam.Error{Op: "keeper.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(c.r.Box)),
-		Reason: "the keeper has no such box"}
+	return nil, &cofferdam.Error{
+		Op: "keeper.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(c.r.Box)),
+		Reason: "the keeper has no such box",
+	}
 }
 
 // sink sends output and takes the client's acknowledgement for the sink's nil.

@@ -202,8 +202,10 @@ func (l *line) broken(err error) error {
 }
 
 func unavailable(path string, err error) error {
-	return &cofferdam.Error{Op: "keeper.Call", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path, Err: err,
-		Hint: "cofferdam serve starts one; cofferdam doctor checks this host"}
+	return &cofferdam.Error{
+		Op: "keeper.Call", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path, Err: err,
+		Hint: "cofferdam serve starts one; cofferdam doctor checks this host",
+	}
 }
 
 func (l *line) read() (frame, error) {
@@ -248,9 +250,11 @@ func (c *Client) open(ctx context.Context, r request) (*line, error) {
 
 func (l *line) begin(r request) error {
 	if uid, err := peerUID(l.conn); err != nil || (uid != 0 && uid != os.Geteuid()) {
-		return &cofferdam.Error{Op: "keeper.Call", Kind: cofferdam.Forbidden, Subject: "call keeper at unix:" + l.path,
+		return &cofferdam.Error{
+			Op: "keeper.Call", Kind: cofferdam.Forbidden, Subject: "call keeper at unix:" + l.path,
 			Reason: fmt.Sprintf("it runs as user %d, which is neither you nor root", uid), Err: err,
-			Hint: "look who made that socket"}
+			Hint: "look who made that socket",
+		}
 	}
 	sendErr := writeJSON(l.conn, hello{Protocol: protocolName, Version: Version})
 	if sendErr == nil {

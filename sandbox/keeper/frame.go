@@ -174,8 +174,10 @@ func writeJSON(w io.Writer, v any) error {
 		return err
 	}
 	if len(p) > maxJSON {
-		return &cofferdam.Error{Op: "keeper.Send", Kind: cofferdam.Invalid, Subject: "call keeper",
-			Reason: fmt.Sprintf("message of %d bytes is over %d", len(p), maxJSON)}
+		return &cofferdam.Error{
+			Op: "keeper.Send", Kind: cofferdam.Invalid, Subject: "call keeper",
+			Reason: fmt.Sprintf("message of %d bytes is over %d", len(p), maxJSON),
+		}
 	}
 	_, err = w.Write(append(frameHeader(kindJSON, len(p)), p...))
 	return err

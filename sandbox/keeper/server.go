@@ -82,8 +82,10 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 			})
 		default:
 			s.log.WarnContext(ctx, "refuse call", slog.Any("err", "too many"))
-			s.refuse(conn, &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Exhausted, Subject: "call keeper",
-				Reason: fmt.Sprintf("%d calls are under way", cap(s.slots)), Hint: "try again when some have ended"})
+			s.refuse(conn, &cofferdam.Error{
+				Op: "keeper.Serve", Kind: cofferdam.Exhausted, Subject: "call keeper",
+				Reason: fmt.Sprintf("%d calls are under way", cap(s.slots)), Hint: "try again when some have ended",
+			})
 			conn.Close()
 		}
 	}
@@ -136,8 +138,10 @@ func (s *server) admit(conn *net.UnixConn) error {
 		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Internal, Subject: subject, Err: err}
 	}
 	if uid != os.Geteuid() {
-		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Forbidden, Subject: subject,
-			Reason: fmt.Sprintf("it serves user %d only, and you are user %d", os.Geteuid(), uid), Hint: "run as the keeper's user"}
+		return &cofferdam.Error{
+			Op: "keeper.Serve", Kind: cofferdam.Forbidden, Subject: subject,
+			Reason: fmt.Sprintf("it serves user %d only, and you are user %d", os.Geteuid(), uid), Hint: "run as the keeper's user",
+		}
 	}
 	f, err := readFrame(conn)
 	if err != nil {
@@ -158,8 +162,10 @@ func sameVersion(h hello, us, them string) error {
 	if h.Protocol != protocolName {
 		reason = them + " does not speak the keeper protocol"
 	}
-	return &cofferdam.Error{Op: "keeper.Hello", Kind: cofferdam.Unavailable, Subject: "call keeper", Reason: reason,
-		Hint: "install all programs of one release together and start server and keeper again"}
+	return &cofferdam.Error{
+		Op: "keeper.Hello", Kind: cofferdam.Unavailable, Subject: "call keeper", Reason: reason,
+		Hint: "install all programs of one release together and start server and keeper again",
+	}
 }
 
 func invalid(reason string) error {

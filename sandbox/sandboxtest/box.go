@@ -121,8 +121,10 @@ func (b *fakeBox) Kill(ctx context.Context, id cofferdam.ExecID) error { return 
 
 // Wire is refused: the box uses the host's network.
 func (b *fakeBox) Wire(context.Context) (*os.File, error) {
-	return nil, &cofferdam.Error{Op: "sandboxtest.Wire", Kind: cofferdam.Unavailable, Subject: "wire of box " + string(b.spec.ID),
-		Reason: "a box without a boundary uses the host's network", Hint: "use another tier"}
+	return nil, &cofferdam.Error{
+		Op: "sandboxtest.Wire", Kind: cofferdam.Unavailable, Subject: "wire of box " + string(b.spec.ID),
+		Reason: "a box without a boundary uses the host's network", Hint: "use another tier",
+	}
 }
 
 // Destroy ends the box and removes its folder.

@@ -43,8 +43,10 @@ var _ sandbox.Driver = (*Fake)(nil)
 func NewFake(dir string) (*Fake, error) {
 	const op = "sandboxtest.NewFake"
 	if os.Geteuid() != 0 {
-		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: "make driver without a boundary",
-			Reason: "it needs root for mounts and a pid namespace", Hint: "run the tests as root"}
+		return nil, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Unavailable, Subject: "make driver without a boundary",
+			Reason: "it needs root for mounts and a pid namespace", Hint: "run the tests as root",
+		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of boxes: %w", err)
@@ -110,16 +112,20 @@ func (f *Fake) Close() error {
 
 // Check says what this driver is.
 func (f *Fake) Check(ctx context.Context) ([]sandbox.Finding, error) {
-	return []sandbox.Finding{{Name: "no-boundary", Level: "warn", Detail: "this driver is for tests and bounds nothing",
-		Fix: "use another tier"}}, ctx.Err()
+	return []sandbox.Finding{{
+		Name: "no-boundary", Level: "warn", Detail: "this driver is for tests and bounds nothing",
+		Fix: "use another tier",
+	}}, ctx.Err()
 }
 
 // Create makes a box.
 func (f *Fake) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
 	subject := "create box " + string(spec.ID)
 	if spec.Tier != sandbox.None {
-		return nil, &cofferdam.Error{Op: "sandboxtest.Create", Kind: cofferdam.Unavailable, Subject: subject,
-			Reason: fmt.Sprintf("this driver has no boxes of tier %.40q, only of none", string(spec.Tier)), Hint: "ask for tier none"}
+		return nil, &cofferdam.Error{
+			Op: "sandboxtest.Create", Kind: cofferdam.Unavailable, Subject: subject,
+			Reason: fmt.Sprintf("this driver has no boxes of tier %.40q, only of none", string(spec.Tier)), Hint: "ask for tier none",
+		}
 	}
 	if reason := refuse(spec); reason != "" {
 		return nil, &cofferdam.Error{Op: "sandboxtest.Create", Kind: cofferdam.Invalid, Subject: subject, Reason: reason}
@@ -186,8 +192,10 @@ func (f *Fake) Open(ctx context.Context, id cofferdam.BoxID) (sandbox.Box, error
 	if b := f.boxes[id]; b != nil {
 		return b, ctx.Err()
 	}
-	return nil, &cofferdam.Error{Op: "sandboxtest.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
-		Reason: "there is none with that id"}
+	return nil, &cofferdam.Error{
+		Op: "sandboxtest.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
+		Reason: "there is none with that id",
+	}
 }
 
 // List returns all boxes.
