@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"cofferdam"
 )
 
@@ -102,17 +100,11 @@ func FuzzClipper(f *testing.F) {
 		if !json.Valid([]byte(line)) || !ok {
 			return
 		}
-		var was, is any
-		if err := json.Unmarshal(p, &is); err != nil {
-			t.Fatalf("no JSON any more: %v", err)
+		if !json.Valid(p) {
+			t.Fatalf("no JSON any more: %.100q", p)
 		}
-		if err := json.Unmarshal([]byte(line), &was); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(was, is, cmp.Comparer(func(a, b string) bool {
-			return a == b || len(a)+len(b) > clipHead
-		})); diff != "" && whole.dropped == 0 {
-			t.Error(diff)
+		if whole.dropped == 0 && string(p) != line {
+			t.Errorf("nothing was dropped, and %.100q is %.100q", line, p)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,9 @@ func runVendor(t *testing.T, name, want string) {
 	if _, again := run(t, adapter, in, dir); again.Message != "I went on." || again.Conversation != end.Conversation || again.Failed {
 		t.Errorf("the conversation did not go on: %+v", again)
 	}
+	if name == "codex" {
+		tryWebSocket(t, adapter, in, dir, record)
+	}
 	if counts.ModelCalls.Load() < 3 || counts.InputTokens.Load() == 0 || counts.Refused.Load() != 0 {
 		t.Errorf("%d calls, %d tokens, %d refused", counts.ModelCalls.Load(), counts.InputTokens.Load(), counts.Refused.Load())
 	}
@@ -93,6 +97,27 @@ func runVendor(t *testing.T, name, want string) {
 		if e.Outcome != "" && e.Outcome != gateway.OK {
 			t.Errorf("a call went wrong: %+v", e)
 		}
+	}
+}
+
+// tryWebSocket is BR-10: with the provider that Codex has built in, and so with
+// its WebSocket setting left at default, it asks for one first, is told to go on
+// without, and does so in the same turn.
+func tryWebSocket(t *testing.T, codex agent.Adapter, in agent.Input, dir string, record *gatewaytest.Recorder) {
+	t.Helper()
+	last := len(codex.Argv) - 1
+	codex.Argv = append(slices.Clone(codex.Argv[:last]),
+		"-c", `model_provider="openai"`, "-c", `openai_base_url="{{.ModelURL}}/v1"`, codex.Argv[last])
+	codex.Env = append(slices.Clone(codex.Env), "CODEX_API_KEY=the-key-stays-outside-the-box")
+	in.Conversation = ""
+	begun := time.Now()
+	if _, end := run(t, codex, in, dir); end.Said != cofferdam.SaidNothingToDo || end.Failed {
+		t.Errorf("with a WebSocket tried first: %+v", end)
+	}
+	t.Logf("with a WebSocket tried first it took %v", time.Since(begun).Round(time.Millisecond))
+	asked := slices.ContainsFunc(record.Events(), func(e cofferdam.Event) bool { return e.Fields["negotiation"] == "websocket" })
+	if !asked {
+		t.Error("it did not ask for a WebSocket, so this showed nothing")
 	}
 }
 

@@ -58,7 +58,7 @@ func Run(t *testing.T, dir string, variables ...string) {
 			e.Vars = append(e.Vars, variables...)
 			return setUp(e, bin)
 		},
-		Cmds:                commands(),
+		Cmds: commands(),
 	})
 }
 
