@@ -109,6 +109,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a model that is gone", "2 minutes", "session/provider.go", "goneAfter"},
 		{"a model that is gone", "3 refusals", "session/provider.go", "keyRefusals"},
 		{"workflows started at a time", "8, those", "task/flow/flow.go", "maxStarts"},
+		{"an engine that does not start", "20 starts", "internal/engine/engine.go", "giveUpAfter"},
 		{"messages of one task", "64, over", "task/message.go", "MaxMessages"},
 		{"messages of one task", "at most 64 KiB", "task/message.go", "MaxMessage"},
 		{"what an agent is told", "at most 1 MiB", "agent/agent.go", "MaxPrompt"},
