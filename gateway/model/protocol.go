@@ -15,8 +15,14 @@ const (
 	gemini    = "gemini"
 )
 
-// Operations besides those that spend.
+// Operations. What spends is in the first half.
 const (
+	opMessages  = "messages"         // Anthropic
+	opResponses = "responses"        // OpenAI
+	opCompact   = "compact"          // OpenAI: /v1/responses/compact
+	opChat      = "chat_completions" // OpenAI and what is compatible
+	opGenerate  = "generate_content" // Gemini, streamed and not
+
 	opCountTokens = "count_tokens"
 	opInputTokens = "input_tokens" // OpenAI's word for the same
 	opModels      = "models"

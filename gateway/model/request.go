@@ -15,9 +15,7 @@ type request struct {
 	Asked  string // the model's id as the box gave it; "" if it gave none
 	Stream bool
 
-	bytes           int
 	output, answers int64  // see ask
-	usageAsked      bool   // chat: the stream will say what it used
 	spots           []spot // where in the body the model's id stands
 	exit            string // what in it would make the provider reach out; "" for nothing
 }
@@ -28,7 +26,7 @@ type spot struct{ at, end int }
 // readRequest reads a call. The body is hostile: what two JSON readers could
 // understand differently is refused, so that what is judged is what is meant.
 func readRequest(p *protocol, c call, body []byte) (request, error) {
-	q := request{Op: c.op, Asked: c.model, Stream: c.stream, bytes: len(body)}
+	q := request{Op: c.op, Asked: c.model, Stream: c.stream}
 	if !c.hasBody() {
 		if len(body) > 0 {
 			return q, invalid("models are listed without a body", "send none")
@@ -45,8 +43,7 @@ func readRequest(p *protocol, c call, body []byte) (request, error) {
 	if p.name != gemini {
 		q.Stream = o.get("stream").isTrue()
 	}
-	q.usageAsked = o.get("streamoptions").get("includeusage").isTrue()
-	q.output, q.answers = outputBound(q.Op, o.figures())
+	q.output, q.answers = outputBound(q.Op, o)
 	if q.exit = searching(q.Asked); q.exit == "" {
 		q.exit = p.exits(o)
 	}
@@ -160,4 +157,25 @@ func quoted(s string) []byte {
 		panic("encoding a string: " + err.Error()) // cannot happen: strings always encode
 	}
 	return text
+}
+
+// outputBound reads from a request how long its answer may be at most, and how
+// many it asks for. Names count as they are written: one in another spelling is
+// none to its provider.
+func outputBound(op string, o *node) (output, answers int64) {
+	switch op {
+	case opMessages:
+		return o.most("max_tokens"), 1
+	case opResponses:
+		return o.most("max_output_tokens"), 1
+	case opChat:
+		return o.most("max_completion_tokens", "max_tokens"), o.most("n")
+	case opGenerate:
+		for i, name := range o.names {
+			if c := o.list[i]; (name == "generationConfig" || name == "generation_config") && c.kind == '{' {
+				return c.most("maxOutputTokens", "max_output_tokens"), c.most("candidateCount", "candidate_count")
+			}
+		}
+	}
+	return 0, 1
 }

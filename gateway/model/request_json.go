@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -286,23 +287,17 @@ func (n *node) elements() []*node {
 	return []*node{n}
 }
 
-// smallValue bounds what is decoded of a request for its figures.
-const smallValue = 4 << 10
-
-// figures returns the numbers of an object and its small objects, decoded.
-func (n *node) figures() map[string]any {
-	o := map[string]any{}
+// most returns the largest whole number of an object under one of the names; 0
+// for none.
+func (n *node) most(names ...string) int64 {
+	var most int64
 	for i, name := range n.names {
-		v := n.list[i]
-		if v.kind == '"' || v.kind == '[' || len(v.raw) > smallValue {
+		if !slices.Contains(names, name) {
 			continue
 		}
-		dec := json.NewDecoder(bytes.NewReader(v.raw))
-		dec.UseNumber()
-		var figure any
-		if dec.Decode(&figure) == nil {
-			o[name] = figure
+		if f, err := strconv.ParseFloat(string(n.list[i].raw), 64); err == nil && f >= 1 {
+			most = max(most, int64(min(f, maxTokens)))
 		}
 	}
-	return o
+	return most
 }

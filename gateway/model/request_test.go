@@ -221,7 +221,7 @@ func TestWaysOut(t *testing.T) {
 		{openai, opResponses, `{"store":false,"background":false,"previous_response_id":null,"conversation":null,"tools":[{"type":"function","name":"f","parameters":{"properties":{"file_id":{},"fileId":{}}}},{"type":"custom"},{"type":"local_shell"},{"type":"shell","environment":{"type":"local"}},{"type":"namespace","tools":[{"type":"function"}]},{"type":"tool_search","execution":"client"}]}`, false},
 		{openai, opResponses, `{"input":[{"type":"additional_tools","tools":[{"type":"namespace","tools":[{"type":"custom"}]}]},{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,AA"}]},{"type":"local_shell_call","action":{"env":{"FILE_ID":"1"}}}]}`, false},
 		{openai, opResponses, `{"input":"see https://example.com","tools":[]}`, false},
-		{openai, opChat, `{"messages":[{"role":"user","content":"image_url"}],"tools":[{"type":"function","function":{"name":"x"}}],"stream_options":{"include_usage":true}}`, false},
+		{openai, opChat, `{"messages":[{"role":"user","content":"image_url"}],"tools":[{"type":"function","function":{"name":"x"}}]}`, false},
 
 		{gemini, opGenerate, `{"tools":[{"googleSearch":{}}]}`, true},
 		{gemini, opGenerate, `{"tools":[{"google_search":{}}]}`, true},
@@ -252,7 +252,7 @@ func TestWaysOut(t *testing.T) {
 
 func TestFiguresOfARequest(t *testing.T) {
 	q, err := readRequest(protocols[openai], call{op: opChat}, []byte(`{"model":"m","stream":true,"max_tokens":7,"n":3,"stream_options":{"include_usage":true}}`))
-	if err != nil || !q.Stream || !q.usageAsked || q.output != 7 || q.answers != 3 {
+	if err != nil || !q.Stream || q.output != 7 || q.answers != 3 {
 		t.Errorf("%+v %v", q, err)
 	}
 	q, err = readRequest(protocols[gemini], call{op: opGenerate, model: "g", stream: true}, []byte(`{"generationConfig":{"maxOutputTokens":9,"candidateCount":2}}`))

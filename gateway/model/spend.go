@@ -19,15 +19,7 @@ const (
 	RuleUnpriced = "unpriced" // the task has a cost limit, and nobody knows what the model costs
 )
 
-// Operations that make a model work. All others cost nothing.
-const (
-	opMessages  = "messages"         // Anthropic
-	opResponses = "responses"        // OpenAI
-	opCompact   = "compact"          // OpenAI: /v1/responses/compact
-	opChat      = "chat_completions" // OpenAI and what is compatible
-	opGenerate  = "generate_content" // Gemini, streamed and not
-)
-
+// spends says whether an operation makes a model work. All others cost nothing.
 func spends(op string) bool {
 	switch op {
 	case opMessages, opResponses, opCompact, opChat, opGenerate:
@@ -228,36 +220,3 @@ func refusedForMoney(err error) bool {
 }
 
 const statusForMoney = http.StatusBadRequest
-
-// outputBound reads from a request how long its answer may be at most, and how
-// many it asks for.
-func outputBound(op string, o map[string]any) (output, answers int64) {
-	switch op {
-	case opMessages:
-		return wanted(o, "max_tokens"), 1
-	case opResponses:
-		return wanted(o, "max_output_tokens"), 1
-	case opChat:
-		return wanted(o, "max_completion_tokens", "max_tokens"), wanted(o, "n")
-	case opGenerate:
-		for _, key := range []string{"generationConfig", "generation_config"} {
-			if c, ok := o[key].(map[string]any); ok {
-				return wanted(c, "maxOutputTokens", "max_output_tokens"), wanted(c, "candidateCount", "candidate_count")
-			}
-		}
-	}
-	return 0, 1
-}
-
-// wanted returns the largest whole number under one of the keys; 0 for none.
-func wanted(o map[string]any, keys ...string) int64 {
-	var most int64
-	for _, key := range keys {
-		if n, ok := o[key].(interface{ Float64() (float64, error) }); ok {
-			if f, err := n.Float64(); err == nil && f >= 1 {
-				most = max(most, int64(min(f, maxTokens)))
-			}
-		}
-	}
-	return most
-}

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -228,10 +227,8 @@ func TestOutputBound(t *testing.T) {
 		{opMessages, `{"max_tokens":null}`, 0, 1},
 		{opGenerate, `{"generationConfig":[]}`, 0, 1},
 	} {
-		o := map[string]any{}
-		dec := json.NewDecoder(strings.NewReader(c.body))
-		dec.UseNumber()
-		if err := dec.Decode(&o); err != nil {
+		o, err := readJSON([]byte(c.body))
+		if err != nil {
 			t.Fatal(err)
 		}
 		if output, answers := outputBound(c.op, o); output != c.output || answers != c.answers {
