@@ -78,6 +78,27 @@ const (
 	EventGap          = "trace.gap"  // in any log: recording failed for a while, or a torn record was cut
 )
 
+// Fields of model.call events. A decision has the reserved ones, an outcome the
+// others.
+const (
+	FieldReservedTokens = "reserved_tokens"
+	FieldReservedCost   = "reserved_microdollars"
+	FieldInputTokens    = "input_tokens" // those from and to the provider's cache included
+	FieldOutputTokens   = "output_tokens"
+	FieldCacheRead      = "cache_read_tokens"
+	FieldCacheWrite     = "cache_write_tokens"
+	FieldCost           = "cost_microdollars"
+	FieldUnpriced       = "unpriced"  // "true": the model has no price
+	FieldEstimated      = "estimated" // "true": not the provider's own count
+	FieldCutBy          = "cut_by"    // RuleBudget
+)
+
+// Rules by which a model call is refused for money's sake.
+const (
+	RuleBudget   = "budget"   // a limit of the task would be passed
+	RuleUnpriced = "unpriced" // the task has a cost limit, and nobody knows what the model costs
+)
+
 // Recorder puts events on record. Record returns once the event is written, so
 // that it survives the end of this process, and synced to disk if the event is
 // Durable; an error means it is not on record and the act must not happen.

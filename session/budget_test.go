@@ -6,28 +6,8 @@ import (
 	"cofferdam"
 	"cofferdam/budget"
 	"cofferdam/gateway"
-	"cofferdam/gateway/model"
 	"cofferdam/policy"
 )
-
-// The ledger reads what gateway/model writes.
-func TestLedgerReadsTheModelGatewaysFields(t *testing.T) {
-	for _, pair := range [][2]string{
-		{fieldInput, model.FieldInput},
-		{fieldOutput, model.FieldOutput},
-		{fieldCost, model.FieldCost},
-		{fieldUnpriced, model.FieldUnpriced},
-		{fieldReserved, model.FieldReservedTokens},
-		{fieldReservedCost, model.FieldReservedCost},
-		{fieldCutBy, model.FieldCutBy},
-		{ruleBudget, model.RuleBudget},
-		{ruleUnpriced, model.RuleUnpriced},
-	} {
-		if pair[0] != pair[1] {
-			t.Errorf("%q here is %q there", pair[0], pair[1])
-		}
-	}
-}
 
 // TestBudgetGoesOnFromTheLog: what an earlier process spent counts, and so does
 // what it had reserved for a call whose end nobody saw; what other attempts
@@ -38,15 +18,15 @@ func TestBudgetGoesOnFromTheLog(t *testing.T) {
 	l.seen.calls = map[uint64]cofferdam.Usage{}
 	type fields = map[string]string
 	for _, e := range []cofferdam.Event{
-		{Seq: 1, Verdict: cofferdam.Allowed, Fields: fields{fieldReserved: "500", fieldReservedCost: "70"}},
-		{Seq: 2, Of: seq(1), Outcome: gateway.OK, Fields: fields{fieldInput: "100", fieldOutput: "20", fieldCost: "30"}},
-		{Seq: 3, Verdict: cofferdam.Allowed, Fields: fields{fieldReserved: "500", fieldReservedCost: "70"}}, // the process ended here
-		{Seq: 4, Verdict: cofferdam.Allowed, Fields: fields{fieldReserved: "500", fieldReservedCost: "70"}},
+		{Seq: 1, Verdict: cofferdam.Allowed, Fields: fields{cofferdam.FieldReservedTokens: "500", cofferdam.FieldReservedCost: "70"}},
+		{Seq: 2, Of: seq(1), Outcome: gateway.OK, Fields: fields{cofferdam.FieldInputTokens: "100", cofferdam.FieldOutputTokens: "20", cofferdam.FieldCost: "30"}},
+		{Seq: 3, Verdict: cofferdam.Allowed, Fields: fields{cofferdam.FieldReservedTokens: "500", cofferdam.FieldReservedCost: "70"}}, // the process ended here
+		{Seq: 4, Verdict: cofferdam.Allowed, Fields: fields{cofferdam.FieldReservedTokens: "500", cofferdam.FieldReservedCost: "70"}},
 		{Seq: 5, Of: seq(4), Outcome: gateway.Failed, Fields: fields{}}, // never sent
 		{Seq: 6, Verdict: cofferdam.Allowed, Fields: fields{}},          // a list of models
 		{Seq: 7, Of: seq(6), Outcome: gateway.OK, Fields: fields{}},
-		{Seq: 8, Verdict: cofferdam.Allowed, Fields: fields{fieldReserved: "9", fieldReservedCost: "0"}},
-		{Seq: 9, Of: seq(8), Outcome: gateway.OK, Fields: fields{fieldInput: "3", fieldOutput: "4", fieldUnpriced: "true"}},
+		{Seq: 8, Verdict: cofferdam.Allowed, Fields: fields{cofferdam.FieldReservedTokens: "9", cofferdam.FieldReservedCost: "0"}},
+		{Seq: 9, Of: seq(8), Outcome: gateway.OK, Fields: fields{cofferdam.FieldInputTokens: "3", cofferdam.FieldOutputTokens: "4", cofferdam.FieldUnpriced: "true"}},
 	} {
 		e.Kind = cofferdam.EventModelCall
 		l.seen.note(e)
@@ -74,9 +54,9 @@ func TestLimitThatWasMetIsTheReason(t *testing.T) {
 		e    cofferdam.Event
 		want string
 	}{
-		"budget":   {cofferdam.Event{Verdict: cofferdam.Refused, Rule: ruleBudget, Reason: "used up"}, "used up"},
-		"unpriced": {cofferdam.Event{Verdict: cofferdam.Refused, Rule: ruleUnpriced, Reason: "no price"}, "no price"},
-		"cut":      {cofferdam.Event{Of: &seq, Outcome: gateway.Cut, Reason: "in the middle", Fields: map[string]string{fieldCutBy: ruleBudget}}, "in the middle"},
+		"budget":   {cofferdam.Event{Verdict: cofferdam.Refused, Rule: cofferdam.RuleBudget, Reason: "used up"}, "used up"},
+		"unpriced": {cofferdam.Event{Verdict: cofferdam.Refused, Rule: cofferdam.RuleUnpriced, Reason: "no price"}, "no price"},
+		"cut":      {cofferdam.Event{Of: &seq, Outcome: gateway.Cut, Reason: "in the middle", Fields: map[string]string{cofferdam.FieldCutBy: cofferdam.RuleBudget}}, "in the middle"},
 		"policy":   {cofferdam.Event{Verdict: cofferdam.Refused, Rule: "default-deny", Reason: "no"}, ""},
 		"the box":  {cofferdam.Event{Of: &seq, Outcome: gateway.Cut, Reason: "it went away"}, ""},
 	} {

@@ -84,17 +84,6 @@ const (
 	fieldHit     = "hit"     // the environment was there already
 	fieldDropped = "dropped" // rules of the project file that the grant does not cover
 	fieldTries   = "tries"   // of the setup
-
-	// Of model.call events, as gateway/model writes them; a test compares.
-	fieldInput        = "input_tokens"
-	fieldOutput       = "output_tokens"
-	fieldCost         = "cost_microdollars"
-	fieldUnpriced     = "unpriced"
-	fieldReserved     = "reserved_tokens"
-	fieldReservedCost = "reserved_microdollars"
-	fieldCutBy        = "cut_by"
-	ruleBudget        = "budget"
-	ruleUnpriced      = "unpriced"
 )
 
 // openLedger reads what is on record.
@@ -264,25 +253,25 @@ func (s *seen) noteStep(f map[string]string) {
 // this process ended in the middle of it, has spent what was reserved for it.
 func (s *seen) noteModel(e cofferdam.Event) {
 	f := e.Fields
-	if e.Verdict == cofferdam.Refused && (e.Rule == ruleBudget || e.Rule == ruleUnpriced) {
+	if e.Verdict == cofferdam.Refused && (e.Rule == cofferdam.RuleBudget || e.Rule == cofferdam.RuleUnpriced) {
 		s.limit = e.Reason
 	}
 	if e.Of == nil {
-		if tokens, reserved := f[fieldReserved]; reserved {
-			s.calls[e.Seq] = cofferdam.Usage{ModelCalls: 1, InputTokens: number(tokens), Cost: number(f[fieldReservedCost])}
+		if tokens, reserved := f[cofferdam.FieldReservedTokens]; reserved {
+			s.calls[e.Seq] = cofferdam.Usage{ModelCalls: 1, InputTokens: number(tokens), Cost: number(f[cofferdam.FieldReservedCost])}
 		}
 		return
 	}
 	delete(s.calls, *e.Of)
-	if f[fieldCutBy] == ruleBudget {
+	if f[cofferdam.FieldCutBy] == cofferdam.RuleBudget {
 		s.limit = e.Reason
 	}
-	if _, counted := f[fieldInput]; counted {
+	if _, counted := f[cofferdam.FieldInputTokens]; counted {
 		s.usage.ModelCalls++
-		s.usage.InputTokens += number(f[fieldInput])
-		s.usage.OutputTokens += number(f[fieldOutput])
-		s.usage.Cost += number(f[fieldCost])
-		if f[fieldUnpriced] != "" {
+		s.usage.InputTokens += number(f[cofferdam.FieldInputTokens])
+		s.usage.OutputTokens += number(f[cofferdam.FieldOutputTokens])
+		s.usage.Cost += number(f[cofferdam.FieldCost])
+		if f[cofferdam.FieldUnpriced] != "" {
 			s.usage.Unpriced++
 		}
 	}

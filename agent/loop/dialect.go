@@ -194,7 +194,7 @@ func readFault(resp *http.Response) *fault {
 	}
 	// What the gateway refuses stays refused, whatever the status says.
 	f.final = f.final || rule != "" || resp.Header.Get("X-Should-Retry") == "false"
-	f.spent = rule == "budget" || rule == "unpriced"
+	f.spent = rule == cofferdam.RuleBudget || rule == cofferdam.RuleUnpriced
 	return f
 }
 

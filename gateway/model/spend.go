@@ -13,12 +13,6 @@ import (
 	"cofferdam/gateway"
 )
 
-// Rules by which a call is refused for money's sake.
-const (
-	RuleBudget   = "budget"   // a limit of the task would be passed
-	RuleUnpriced = "unpriced" // the task has a cost limit, and nobody knows what the model costs
-)
-
 // spends says whether an operation makes a model work. All others cost nothing.
 func spends(op string) bool {
 	switch op {
@@ -73,7 +67,7 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 	}
 	s := &spending{caller: k.caller, prices: k.gateway.prices, ask: q, guess: tokens{Input: perToken(q.Bytes)}}
 	if !s.priced() && k.caller.Budget.Limits().Cost > 0 {
-		return nil, gateway.Reject(ctx, k.caller, act, RuleUnpriced,
+		return nil, gateway.Reject(ctx, k.caller, act, cofferdam.RuleUnpriced,
 			fmt.Sprintf("the task has a limit of cost, and there is no price for the model %.100q", q.Model),
 			"a person can set its price with a [[price]] table in cofferdam.toml, or limit tokens instead of cost")
 	}
@@ -88,29 +82,14 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 	var err error
 	if s.held, err = k.caller.Budget.Reserve(s.amount(s.guess)); err != nil {
 		reason, hint := gateway.Explain(err)
-		return nil, gateway.Reject(ctx, k.caller, act, RuleBudget, reason, hint)
+		return nil, gateway.Reject(ctx, k.caller, act, cofferdam.RuleBudget, reason, hint)
 	}
 	if act.Fields != nil {
 		a := s.amount(s.guess)
-		act.Fields[FieldReservedTokens], act.Fields[FieldReservedCost] = decimal(a.Tokens), decimal(a.Cost)
+		act.Fields[cofferdam.FieldReservedTokens], act.Fields[cofferdam.FieldReservedCost] = decimal(a.Tokens), decimal(a.Cost)
 	}
 	return s, nil
 }
-
-// Fields of model.call events. A decision has the reserved ones, an outcome the
-// others.
-const (
-	FieldReservedTokens = "reserved_tokens"
-	FieldReservedCost   = "reserved_microdollars"
-	FieldInput          = "input_tokens" // those from and to the provider's cache included
-	FieldOutput         = "output_tokens"
-	FieldCacheRead      = "cache_read_tokens"
-	FieldCacheWrite     = "cache_write_tokens"
-	FieldCost           = "cost_microdollars"
-	FieldUnpriced       = "unpriced"  // "true": the model has no price
-	FieldEstimated      = "estimated" // "true": not the provider's own count
-	FieldCutBy          = "cut_by"    // RuleBudget
-)
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -182,25 +161,25 @@ func (s *spending) settle(a *answer, err error) map[string]string {
 	c.ModelCalls.Add(1)
 	c.InputTokens.Add(t.input())
 	c.OutputTokens.Add(t.Output)
-	fields := map[string]string{FieldInput: decimal(t.input()), FieldOutput: decimal(t.Output)}
+	fields := map[string]string{cofferdam.FieldInputTokens: decimal(t.input()), cofferdam.FieldOutputTokens: decimal(t.Output)}
 	if s.priced() {
 		c.Cost.Add(spent.Cost)
-		fields[FieldCost] = decimal(spent.Cost)
+		fields[cofferdam.FieldCost] = decimal(spent.Cost)
 	} else {
 		c.Unpriced.Add(1)
-		fields[FieldUnpriced] = "true"
+		fields[cofferdam.FieldUnpriced] = "true"
 	}
 	if t.CacheRead > 0 {
-		fields[FieldCacheRead] = decimal(t.CacheRead)
+		fields[cofferdam.FieldCacheRead] = decimal(t.CacheRead)
 	}
 	if t.CacheWrite > 0 {
-		fields[FieldCacheWrite] = decimal(t.CacheWrite)
+		fields[cofferdam.FieldCacheWrite] = decimal(t.CacheWrite)
 	}
 	if estimated {
-		fields[FieldEstimated] = "true"
+		fields[cofferdam.FieldEstimated] = "true"
 	}
 	if s.cut != nil {
-		fields[FieldCutBy] = RuleBudget
+		fields[cofferdam.FieldCutBy] = cofferdam.RuleBudget
 	}
 	return fields
 }
@@ -211,12 +190,12 @@ func unsent(err error) bool {
 	return cofferdam.KindOf(err) == cofferdam.Denied || errors.As(err, &op) && op.Op == "dial"
 }
 
-// refusedForMoney says whether err refuses a call by one of the rules above.
+// refusedForMoney says whether err refuses a call for money's sake.
 // Such a refusal is answered with statusForMoney: the four agents give up on
 // 400 at once, where codex tries again after 402 and the others after 429.
 func refusedForMoney(err error) bool {
 	d, ok := gateway.DecisionOf(err)
-	return ok && (d.Rule == RuleBudget || d.Rule == RuleUnpriced)
+	return ok && (d.Rule == cofferdam.RuleBudget || d.Rule == cofferdam.RuleUnpriced)
 }
 
 const statusForMoney = http.StatusBadRequest

@@ -16,7 +16,6 @@ import (
 	"cofferdam"
 	"cofferdam/budget"
 	"cofferdam/gateway"
-	"cofferdam/gateway/model"
 )
 
 // spoken is one way of asking each provider, and how it answers.
@@ -105,7 +104,7 @@ func TestBudgetStopsBeforeTheCall(t *testing.T) {
 				}
 			}
 			resp, body := d.ask(t, b, priced, false)
-			if resp.StatusCode != 400 || resp.Header.Get(gateway.RuleHeader) != model.RuleBudget || resp.Header.Get("X-Should-Retry") != "false" ||
+			if resp.StatusCode != 400 || resp.Header.Get(gateway.RuleHeader) != cofferdam.RuleBudget || resp.Header.Get("X-Should-Retry") != "false" ||
 				!strings.Contains(body, what) || !strings.Contains(body, "hint: ") {
 				t.Errorf("%s, %s: %d %v %s", name, what, resp.StatusCode, resp.Header, body)
 			}
@@ -113,7 +112,7 @@ func TestBudgetStopsBeforeTheCall(t *testing.T) {
 				t.Errorf("%s, %s: %d calls reached the provider", name, what, n.Load())
 			}
 			events := b.record.Wait(t, 5)
-			if e := events[4]; e.Verdict != cofferdam.Refused || e.Rule != model.RuleBudget || !strings.Contains(e.Reason, what) {
+			if e := events[4]; e.Verdict != cofferdam.Refused || e.Rule != cofferdam.RuleBudget || !strings.Contains(e.Reason, what) {
 				t.Errorf("%s, %s: on record: %+v", name, what, e)
 			}
 			c := &b.caller.Counts
@@ -123,7 +122,7 @@ func TestBudgetStopsBeforeTheCall(t *testing.T) {
 			if taken, want := b.caller.Budget.Taken(), (budget.Amount{Tokens: 300, Cost: 1500, Calls: 2}); taken != want {
 				t.Errorf("%s, %s: taken %+v, want %+v", name, what, taken, want)
 			}
-			if f := events[1].Fields; f[model.FieldCost] != "750" || f[model.FieldInput] != "100" || f[model.FieldEstimated] != "" || events[0].Fields[model.FieldReservedTokens] == "" {
+			if f := events[1].Fields; f[cofferdam.FieldCost] != "750" || f[cofferdam.FieldInputTokens] != "100" || f[cofferdam.FieldEstimated] != "" || events[0].Fields[cofferdam.FieldReservedTokens] == "" {
 				t.Errorf("%s, %s: fields %v and %v", name, what, events[0].Fields, f)
 			}
 		}
@@ -159,10 +158,10 @@ func TestStreamIsCutBeforeTheLimit(t *testing.T) {
 			server.Close()
 			written := int64(strings.Count(body, strings.Repeat("x", 30))) * 10
 			e := b.record.Wait(t, 2)[1]
-			in, _ := strconv.ParseInt(e.Fields[model.FieldInput], 10, 64)
-			out, _ := strconv.ParseInt(e.Fields[model.FieldOutput], 10, 64)
+			in, _ := strconv.ParseInt(e.Fields[cofferdam.FieldInputTokens], 10, 64)
+			out, _ := strconv.ParseInt(e.Fields[cofferdam.FieldOutputTokens], 10, 64)
 			taken := b.caller.Budget.Taken()
-			if !strings.Contains(body, "[cut:") || e.Outcome != gateway.Cut || e.Fields[model.FieldCutBy] != model.RuleBudget || !strings.Contains(e.Reason, what) {
+			if !strings.Contains(body, "[cut:") || e.Outcome != gateway.Cut || e.Fields[cofferdam.FieldCutBy] != cofferdam.RuleBudget || !strings.Contains(e.Reason, what) {
 				t.Errorf("%s, %s: %s %q %v; %.80s", name, what, e.Outcome, e.Reason, e.Fields, body[max(0, len(body)-80):])
 			}
 			if limits.Tokens > 0 && (taken.Tokens > limits.Tokens || in+written > limits.Tokens || in+written < limits.Tokens*8/10) ||
@@ -216,12 +215,12 @@ func TestUnpricedCallUnderALimitOfCost(t *testing.T) {
 			t.Errorf("%s without a limit: %d %s", name, resp.StatusCode, body)
 		}
 		e := b.record.Wait(t, 2)[1]
-		if c := &b.caller.Counts; c.Unpriced.Load() != 1 || c.Cost.Load() != 0 || e.Fields[model.FieldUnpriced] != "true" || e.Fields[model.FieldCost] != "" {
+		if c := &b.caller.Counts; c.Unpriced.Load() != 1 || c.Cost.Load() != 0 || e.Fields[cofferdam.FieldUnpriced] != "true" || e.Fields[cofferdam.FieldCost] != "" {
 			t.Errorf("%s: %d unpriced, %v", name, c.Unpriced.Load(), e.Fields)
 		}
 		b.caller.Budget = budget.New(cofferdam.Budget{Cost: 1_000_000}, budget.Amount{})
 		resp, body := d.ask(t, b, "own-model", false)
-		if resp.StatusCode != 400 || resp.Header.Get(gateway.RuleHeader) != model.RuleUnpriced || !strings.Contains(body, "[[price]]") || n.Load() != 1 {
+		if resp.StatusCode != 400 || resp.Header.Get(gateway.RuleHeader) != cofferdam.RuleUnpriced || !strings.Contains(body, "[[price]]") || n.Load() != 1 {
 			t.Errorf("%s with a limit: %d %s, %d calls reached the provider", name, resp.StatusCode, body, n.Load())
 		}
 	}
@@ -244,7 +243,7 @@ func TestCompressedAnswerIsNotPassed(t *testing.T) {
 		t.Errorf("asked for %q, answered %d %s", asked, resp.StatusCode, body)
 	}
 	e := b.record.Wait(t, 2)[1]
-	if e.Outcome != gateway.Failed || e.Fields[model.FieldOutput] != "300" || e.Fields[model.FieldEstimated] != "true" {
+	if e.Outcome != gateway.Failed || e.Fields[cofferdam.FieldOutputTokens] != "300" || e.Fields[cofferdam.FieldEstimated] != "true" {
 		t.Errorf("on record: %s %v", e.Outcome, e.Fields)
 	}
 }
@@ -273,7 +272,7 @@ func TestCallNobodyWaitsForIsPaidAll(t *testing.T) {
 		t.Fatal("it was answered")
 	}
 	e := b.record.Wait(t, 2)[1]
-	if e.Fields[model.FieldOutput] != "300" || e.Fields[model.FieldEstimated] != "true" || b.caller.Budget.Taken().Tokens < 300 {
+	if e.Fields[cofferdam.FieldOutputTokens] != "300" || e.Fields[cofferdam.FieldEstimated] != "true" || b.caller.Budget.Taken().Tokens < 300 {
 		t.Errorf("on record: %s %v; taken %+v", e.Outcome, e.Fields, b.caller.Budget.Taken())
 	}
 }

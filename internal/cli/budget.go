@@ -85,7 +85,7 @@ func money(u cofferdam.Usage, before string) string {
 
 // addCall adds what a model call took to what a followed task has spent.
 func addCall(u *cofferdam.Usage, e cofferdam.Event) {
-	in, counted := e.Fields["input_tokens"]
+	in, counted := e.Fields[cofferdam.FieldInputTokens]
 	if e.Kind != cofferdam.EventModelCall || e.Of == nil || !counted {
 		return
 	}
@@ -93,13 +93,13 @@ func addCall(u *cofferdam.Usage, e cofferdam.Event) {
 	for _, v := range []struct {
 		text string
 		to   *int64
-	}{{in, &u.InputTokens}, {e.Fields["output_tokens"], &u.OutputTokens}, {e.Fields["cost_microdollars"], &u.Cost}} {
+	}{{in, &u.InputTokens}, {e.Fields[cofferdam.FieldOutputTokens], &u.OutputTokens}, {e.Fields[cofferdam.FieldCost], &u.Cost}} {
 		var n int64
 		if _, err := fmt.Sscan(v.text, &n); err == nil {
 			*v.to += n
 		}
 	}
-	if e.Fields["unpriced"] != "" {
+	if e.Fields[cofferdam.FieldUnpriced] != "" {
 		u.Unpriced++
 	}
 }
