@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,7 +35,7 @@ func (k *calls) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x, err := k.read(w, r, p)
 	if err == nil {
-		defer x.leave()
+		defer x.seat.leave()
 		err = x.run()
 	}
 	if err != nil {
@@ -57,14 +58,14 @@ func (k *calls) read(w http.ResponseWriter, r *http.Request, p *protocol) (*exch
 		return nil, invalid("the query cannot be read", "escape it as RFC 3986 says")
 	}
 	var err error
-	if x.leave, err = k.gateway.seats.sit(r.Context(), k.caller.Session); err != nil {
+	if x.seat, err = k.gateway.seats.sit(r.Context(), k.caller.Session); err != nil {
 		return nil, err
 	}
-	if x.body, err = readBody(w, r); err == nil {
+	if x.body, err = x.readBody(w, r); err == nil {
 		err = x.readRequest()
 	}
 	if err != nil {
-		x.leave()
+		x.seat.leave()
 		return nil, err
 	}
 	return x, nil
@@ -80,13 +81,20 @@ func (x *exchange) readRequest() error {
 	return err
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func (x *exchange) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, invalid("the request is compressed", "send it without Content-Encoding")
 	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(r.ContentLength, 0), largeRequest)) + bytes.MinRead) // what is said is no proof
-	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, MaxRequest))
+	body := http.MaxBytesReader(w, r.Body, MaxRequest)
+	_, err := b.ReadFrom(io.LimitReader(body, largeRequest))
+	if err == nil && b.Len() == largeRequest {
+		if err := x.seat.grow(r.Context()); err != nil {
+			return nil, err
+		}
+		_, err = b.ReadFrom(body)
+	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, invalid("the request is larger than "+strconv.Itoa(MaxRequest)+" bytes", "send less context")
@@ -107,7 +115,7 @@ type exchange struct {
 	query    string
 	body     []byte
 	asked    request
-	leave    func()
+	seat     *seat
 	begun    time.Time
 	tries    int
 	kept     bool // the prompt's text is on record
@@ -192,6 +200,7 @@ func (x *exchange) forward(ctx context.Context, m cofferdam.Model, out *http.Req
 		}
 	} else {
 		defer resp.Body.Close()
+		guard(resp, keyIn(m, out.Header))
 		resp.Body = watch(resp.Body, stop)
 		if err = r.judge(x.protocol, resp, x.asked.Stream); err == nil {
 			err = x.pass(ctx, m, resp, a)
@@ -275,10 +284,19 @@ func (x *exchange) upstream(ctx context.Context, m cofferdam.Model, target strin
 	if err != nil {
 		return nil, invalid("the request's path cannot be sent on", "ask for "+x.protocol.served)
 	}
-	for _, name := range append([]string{"Accept", "Content-Type", "User-Agent"}, x.protocol.headers...) {
+	for _, name := range append([]string{"User-Agent"}, x.protocol.headers...) {
 		if values := x.request.Header.Values(name); len(values) > 0 {
 			out.Header[name] = values
 		}
+	}
+	// What was read is JSON, and what can be counted is JSON or a stream of events.
+	if len(body) > 0 {
+		out.Header.Set("Content-Type", "application/json")
+	}
+	if accept := x.request.Header.Get("Accept"); slices.Contains([]string{"application/json", "text/event-stream"}, accept) {
+		out.Header.Set("Accept", accept)
+	} else {
+		out.Header.Set("Accept", "*/*")
 	}
 	out.Header.Set("Accept-Encoding", "identity") // an answer is read as it comes
 	if x.protocol.name == anthropic && out.Header.Get("Anthropic-Version") == "" {

@@ -7,6 +7,9 @@ const (
 	MaxTries = maxTries
 	MaxKept  = maxKept
 	MaxCalls = maxCalls
+	MaxLarge = maxLarge
+
+	LargeRequest = largeRequest
 )
 
 // Hurry shortens the pauses between tries.

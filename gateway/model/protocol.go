@@ -115,6 +115,7 @@ func (c call) hasBody() bool { return c.op != opModels && c.op != opModel }
 var (
 	versionSegment = regexp.MustCompile(`^v[0-9]{1,2}((alpha|beta)[0-9]{0,2})?$`)
 	pathModel      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@:/+-]{0,255}$`)
+	geminiModel    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,255}$`) // behind another slash Google has more than models
 )
 
 // read understands a path as loosely as clients join it: slashes that are
@@ -135,7 +136,7 @@ func (p *protocol) read(method, path string) (call, bool) {
 		return c, true
 	case method == http.MethodGet && parts[0] == "models":
 		c.op, c.rest, c.model = opModel, "models/", strings.Join(parts[1:], "/")
-		return c, pathModel.MatchString(c.model)
+		return c, p.mayBeModel(c.model)
 	case method != http.MethodPost:
 		return c, false
 	case p.name != gemini:
@@ -151,7 +152,15 @@ func (p *protocol) read(method, path string) (call, bool) {
 	}
 	c.rest, c.model, c.verb = "models/", id[:colon], id[colon+1:]
 	c.op, c.stream = p.posts[c.verb], c.verb == "streamGenerateContent"
-	return c, c.op != "" && pathModel.MatchString(c.model)
+	return c, c.op != "" && p.mayBeModel(c.model)
+}
+
+// mayBeModel says whether a model's id may stand in a path.
+func (p *protocol) mayBeModel(id string) bool {
+	if p.name == gemini {
+		return geminiModel.MatchString(id)
+	}
+	return pathModel.MatchString(id)
 }
 
 // address is where a call goes at a provider: base may be bare, have a prefix,
@@ -178,20 +187,38 @@ func (p *protocol) address(base *url.URL, c call, model, query string) *url.URL 
 }
 
 // withoutKey returns a query without the credentials that some clients put
-// there. All else stays as it is, in its order; ok is false if it cannot be read.
+// there. All else stays as it is, in its order; ok is false if it cannot be read
+// or would change what is asked for.
 func withoutKey(query string) (string, bool) {
 	var kept []string
 	for _, part := range strings.Split(query, "&") {
-		name, _, _ := strings.Cut(part, "=")
-		name, err := url.QueryUnescape(name)
-		if err != nil {
-			return "", false
+		credential := false
+		for _, pair := range strings.Split(part, ";") { // which some servers read as &
+			name, value, _ := strings.Cut(pair, "=")
+			name, err := url.QueryUnescape(name)
+			name = fold(strings.TrimPrefix(name, "$"))
+			if err != nil || changes(name, value) {
+				return "", false
+			}
+			credential = credential || slices.Contains([]string{"key", "apikey", "accesstoken", "oauthtoken"}, name)
 		}
-		switch fold(strings.TrimPrefix(name, "$")) {
-		case "key", "apikey", "accesstoken", "oauthtoken":
-		default:
+		if !credential {
 			kept = append(kept, part)
 		}
 	}
 	return strings.Join(kept, "&"), true
+}
+
+// changes says whether a parameter would change what is asked for, or hide what
+// it costs. Google's own can leave the counts out of an answer, put it into
+// another form, or override method and headers; those of proxies are the same as
+// in a body.
+func changes(name, value string) bool {
+	switch name {
+	case "alt":
+		return value != "sse" && value != "json"
+	case "fields", "callback", "httpheaders", "httpmethod", "ct", "outputdefaults", "uploadtype", "uploadprotocol":
+		return true
+	}
+	return slices.ContainsFunc(proxyOutside, func(key string) bool { return fold(key) == name && key != "api_key" })
 }

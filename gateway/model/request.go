@@ -44,8 +44,10 @@ func readRequest(p *protocol, c call, body []byte) (request, error) {
 		q.Stream = o.get("stream").isTrue()
 	}
 	q.output, q.answers = outputBound(q.Op, o)
-	if q.exit = searching(q.Asked); q.exit == "" {
-		q.exit = p.exits(o)
+	for _, find := range []func(*node) string{func(*node) string { return searching(q.Asked) }, proxied, p.exits} {
+		if q.exit = find(o); q.exit != "" {
+			break
+		}
 	}
 	return q, nil
 }
@@ -160,8 +162,8 @@ func quoted(s string) []byte {
 }
 
 // outputBound reads from a request how long its answer may be at most, and how
-// many it asks for. Names count as they are written: one in another spelling is
-// none to its provider.
+// many it asks for. A bound counts as it is written: in another spelling it is
+// none to its provider. What makes a call larger counts in every spelling.
 func outputBound(op string, o *node) (output, answers int64) {
 	switch op {
 	case opMessages:
@@ -169,12 +171,15 @@ func outputBound(op string, o *node) (output, answers int64) {
 	case opResponses:
 		return o.most("max_output_tokens"), 1
 	case opChat:
-		return o.most("max_completion_tokens", "max_tokens"), o.most("n")
+		return o.most("max_completion_tokens", "max_tokens"), o.loosest("n", "best_of")
 	case opGenerate:
 		for i, name := range o.names {
 			if c := o.list[i]; (name == "generationConfig" || name == "generation_config") && c.kind == '{' {
-				return c.most("maxOutputTokens", "max_output_tokens"), c.most("candidateCount", "candidate_count")
+				output = c.most("maxOutputTokens", "max_output_tokens")
 			}
+		}
+		if c := o.get("generationconfig"); c != nil && c.kind == '{' {
+			return output, c.loosest("candidate_count")
 		}
 	}
 	return 0, 1

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,13 +17,23 @@ const RuleExit = "no-provider-exit"
 // searching finds models that search the web by themselves, whatever tools they
 // are given.
 func searching(id string) string {
+	id = strings.ToLower(id)
 	for _, part := range []string{"search-preview", "search-api", "deep-research"} {
 		if strings.Contains(id, part) {
 			return "a model that searches the web by itself"
 		}
 	}
-	if strings.HasSuffix(id, ":online") { // OpenRouter's word for a search before the answer
-		return "a model id that ends in :online"
+	base := id[strings.LastIndexByte(id, '/')+1:] // compatible servers have them behind the maker's name
+	for _, family := range []string{"sonar", "compound"} {
+		if base == family || strings.HasPrefix(base, family+"-") {
+			return "a model that searches the web by itself"
+		}
+	}
+	switch { // OpenRouter's words for a search before the answer, and for settings that it keeps
+	case slices.Contains(strings.Split(id, ":"), "online"):
+		return "a model id with :online"
+	case strings.Contains(id, "@preset/"):
+		return "a model id with @preset/"
 	}
 	return ""
 }
@@ -61,10 +72,14 @@ func typeOf(o *node) string {
 	return kind
 }
 
+// clientTool are Anthropic's own tool types that run at the client, in all their
+// dated versions.
+var clientTool = regexp.MustCompile(`^(bash|text_editor|computer|memory)_[0-9]{8}$`)
+
 // anthropicExits: remote tool servers, tools that run at the provider, content
 // and files fetched by address or by name.
 func anthropicExits(o *node) string {
-	if found := said(o, append([]string{"mcp_servers", "container"}, proxyOutside...)); found != "" {
+	if found := said(o, []string{"mcp_servers", "container"}); found != "" {
 		return found
 	}
 	for _, t := range o.get("tools").elements() {
@@ -76,11 +91,7 @@ func anthropicExits(o *node) string {
 			continue
 		}
 		name, ok := kind.text()
-		// The provider's own tool types that run at the client; each stands for
-		// all its dated versions.
-		client := name == "custom" || slices.ContainsFunc([]string{"bash_", "text_editor_", "computer_", "memory_"},
-			func(p string) bool { return strings.HasPrefix(name, p) })
-		if !ok || !client {
+		if !ok || name != "custom" && !clientTool.MatchString(name) {
 			return fmt.Sprintf("tool of type %.60q", strings.Trim(string(kind.raw), `"`))
 		}
 	}
@@ -103,18 +114,36 @@ func anthropicExits(o *node) string {
 }
 
 // openaiOutside are keys of a Responses or Chat Completions request that make
-// the provider reach out, work on after the answer, or use what it keeps.
-// proxyOutside are those of proxies, whichever protocol they speak: they would
-// send the call somewhere else, or ask for another model.
+// the provider reach out, work on after the answer, or use what it keeps; the
+// last row has those of compatible servers. proxyOutside are those of proxies,
+// whichever protocol they speak: they would send the call or its text somewhere
+// else, use what is kept there, or ask for another model; what begins with one
+// of proxyPrefixes is such a key too.
 var (
 	openaiOutside = []string{
 		"background", "conversation", "prompt", "previous_response_id", "web_search_options", "mcp_servers", "vector_store_ids",
 		"search_parameters", "plugins", "data_sources",
+		"enable_search", "web_search", "search_options", "search_settings", "preset", "extra_body",
 	}
 	proxyOutside = []string{
 		"api_base", "base_url", "api_key", "extra_headers", "user_config", "kv_transfer_params", "models", "fallbacks",
+		"extra_query", "custom_llm_provider", "model_list", "default_fallbacks", "context_window_fallback_dict", "success_callback",
+		"failure_callback", "callbacks", "guardrails",
 	}
+	proxyPrefixes = []string{"litellm_", "aws_", "azure_", "vertex_", "langfuse_", "langsmith_", "arize_", "gcs_"}
 )
+
+// proxied finds in an object what a proxy would send the call elsewhere for.
+func proxied(o *node) string {
+	for i, v := range o.list {
+		for _, p := range proxyPrefixes {
+			if strings.HasPrefix(o.folds[i], fold(p)) && v.says() {
+				return p + "…"
+			}
+		}
+	}
+	return said(o, proxyOutside)
+}
 
 // said returns the first of keys under which an object says something.
 func said(o *node, keys []string) string {
@@ -129,8 +158,13 @@ func said(o *node, keys []string) string {
 // openaiExits serves both protocols of OpenAI: their tools and parts of content
 // differ in no way that matters here.
 func openaiExits(o *node) string {
-	if found := said(o, slices.Concat(openaiOutside, proxyOutside)); found != "" {
+	if found := said(o, openaiOutside); found != "" {
 		return found
+	}
+	for _, item := range o.get("input").elements() {
+		if item.kind == '{' && !item.get("type").says() && !item.get("role").says() {
+			return "content by item_reference" // the type may be left out
+		}
 	}
 	if found := openaiTools(o.get("tools")); found != "" {
 		return found
@@ -159,6 +193,10 @@ func openaiContent(o *node, name string, v *node) string {
 		if v.says() {
 			return "content by file_id"
 		}
+	case "audio": // of an answer before
+		if v.get("id").says() {
+			return "content by audio id"
+		}
 	case "type":
 		if kind, _ := v.text(); kind == "item_reference" {
 			return "content by item_reference"
@@ -178,6 +216,9 @@ func openaiTools(tools *node) string {
 		}
 		kind := t.get("type")
 		if kind == nil || kind.kind == 'n' {
+			if found := untyped(t); found != "" {
+				return found
+			}
 			continue
 		}
 		name, _ := kind.text()
@@ -196,6 +237,16 @@ func openaiTools(tools *node) string {
 		}
 		if !client {
 			return fmt.Sprintf("tool of type %.60q", strings.Trim(string(kind.raw), `"`))
+		}
+	}
+	return ""
+}
+
+// untyped finds in a tool that has no type what no function has.
+func untyped(t *node) string {
+	for i, f := range t.folds {
+		if !slices.Contains([]string{"type", "name", "description", "parameters", "strict", "function", "cachecontrol", "inputschema"}, f) && t.list[i].kind != 'n' {
+			return fmt.Sprintf("tool %.60q", t.names[i])
 		}
 	}
 	return ""

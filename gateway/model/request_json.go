@@ -301,3 +301,24 @@ func (n *node) most(names ...string) int64 {
 	}
 	return most
 }
+
+// loosest is most for a figure that makes a call larger: it counts in every
+// spelling, and in quotes, as lenient servers and Protocol Buffers take it.
+func (n *node) loosest(names ...string) int64 {
+	const longest = 64 // bytes of a number
+	var most int64
+	for _, name := range names {
+		v := n.get(fold(name))
+		if v == nil || len(v.raw) > longest {
+			continue
+		}
+		text, ok := v.text()
+		if !ok {
+			text = string(v.raw)
+		}
+		if f, err := strconv.ParseFloat(strings.TrimSpace(text), 64); err == nil && f >= 1 {
+			most = max(most, int64(min(f, maxTokens)))
+		}
+	}
+	return most
+}

@@ -12,6 +12,10 @@ import (
 // with many helpers stay below it.
 const maxCalls = 32
 
+// maxLarge of them may have a request larger than largeRequest, which stays in
+// memory until its answer has come.
+const maxLarge = 8
+
 // Reading a request takes more memory than the request has, for moments, so
 // large ones are read a few at a time, whoever's they are.
 const (
@@ -42,19 +46,45 @@ type seats struct {
 }
 
 type seating struct {
-	taken chan struct{}
-	users int // guarded by seats.mu; who sits or waits
+	taken, large chan struct{}
+	users        int // guarded by seats.mu; who sits or waits
 }
 
-// sit waits for one of the session's seats and returns how to leave it.
-func (s *seats) sit(ctx context.Context, id cofferdam.SessionID) (leave func(), err error) {
+// seat is the place of one call.
+type seat struct {
+	own   *seating
+	gone  func()
+	large bool
+}
+
+// grow waits until the call may have a large request.
+func (s *seat) grow(ctx context.Context) error {
+	select {
+	case s.own.large <- struct{}{}:
+		s.large = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *seat) leave() {
+	if s.large {
+		<-s.own.large
+	}
+	<-s.own.taken
+	s.gone()
+}
+
+// sit waits for one of the session's seats.
+func (s *seats) sit(ctx context.Context, id cofferdam.SessionID) (*seat, error) {
 	s.mu.Lock()
 	own := s.sessions[id]
 	if own == nil {
 		if s.sessions == nil {
 			s.sessions = map[cofferdam.SessionID]*seating{}
 		}
-		own = &seating{taken: make(chan struct{}, maxCalls)}
+		own = &seating{taken: make(chan struct{}, maxCalls), large: make(chan struct{}, maxLarge)}
 		s.sessions[id] = own
 	}
 	own.users++
@@ -68,7 +98,7 @@ func (s *seats) sit(ctx context.Context, id cofferdam.SessionID) (leave func(), 
 	}
 	select {
 	case own.taken <- struct{}{}:
-		return func() { <-own.taken; gone() }, nil
+		return &seat{own: own, gone: gone}, nil
 	case <-ctx.Done():
 		gone()
 		return nil, ctx.Err()
