@@ -10,7 +10,7 @@ PACKAGES ?= ./...
 FUZZTIME ?= 20s
 STAGE := build/stage
 # Two heavy packages at a time would fight for the same few processors.
-TEST := go test -json -timeout 20m -p 2
+TEST := go test -json -timeout 50m -p 2
 
 .PHONY: build demo test lint bench attacks crash assets soak fuzz release help
 
