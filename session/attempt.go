@@ -37,7 +37,7 @@ type attempt struct {
 	grant grant
 	env   environment.Found
 	box   sandbox.Box
-	turn  int // which of the session's boxes that is
+	nth   int // which of the session's boxes that is, from 0
 	wire  Wire
 	taken bool // the workspace began at what an earlier session of the attempt had pushed
 }
@@ -125,8 +125,8 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	boxes := []cofferdam.BoxID{a.setupBoxID()}
-	for turn := range max(1, len(a.plan.Checks)) {
-		boxes = append(boxes, a.boxID(turn))
+	for nth := range max(1, len(a.plan.Checks)) {
+		boxes = append(boxes, a.boxID(nth))
 	}
 	for _, id := range boxes {
 		if err := a.destroy(ctx, id); err != nil {
@@ -174,11 +174,11 @@ func (a *attempt) destroy(ctx context.Context, id cofferdam.BoxID) error {
 // boxID names one of the session's boxes: every check has its own, all else the
 // first. It follows from the session's id, so that any process finds the box,
 // and a second one cannot be made.
-func (a *attempt) boxID(turn int) cofferdam.BoxID {
-	if turn == 0 {
+func (a *attempt) boxID(nth int) cofferdam.BoxID {
+	if nth == 0 {
 		return boxID(a.plan.ID, "work")
 	}
-	return boxID(a.plan.ID, "check "+strconv.Itoa(turn+1))
+	return boxID(a.plan.ID, "check "+strconv.Itoa(nth+1))
 }
 
 func (a *attempt) setupBoxID() cofferdam.BoxID { return boxID(a.plan.ID, "setup") }

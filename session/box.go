@@ -119,10 +119,10 @@ func (a *attempt) setupCommand(ctx context.Context, box sandbox.Box, id, text st
 func (a *attempt) enter(ctx context.Context) error {
 	begun := false
 	a.ledger.look(func(s *seen) {
-		a.turn = s.turn(len(a.plan.Checks))
-		begun = s.boxed == string(a.boxID(a.turn))
+		a.nth = s.nextBox(len(a.plan.Checks))
+		begun = s.boxed == string(a.boxID(a.nth))
 	})
-	id := a.boxID(a.turn)
+	id := a.boxID(a.nth)
 	if begun {
 		box, err := a.o.Driver.Open(ctx, id)
 		if err == nil {
@@ -154,7 +154,7 @@ func (a *attempt) enter(ctx context.Context) error {
 // that the check before has used.
 func (a *attempt) renew(ctx context.Context) error {
 	a.cut()
-	if err := a.destroy(ctx, a.boxID(a.turn)); err != nil {
+	if err := a.destroy(ctx, a.boxID(a.nth)); err != nil {
 		return err
 	}
 	return inOrder(ctx, a.enter, a.connect, a.checkout)

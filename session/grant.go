@@ -77,14 +77,7 @@ func (a *attempt) project(ctx context.Context) (policy.Project, error) {
 		return policy.Project{}, failFor(cofferdam.ReasonPolicy, err)
 	}
 	p, err := policy.ParseProject(text)
-	return p, failIf(err, cofferdam.ReasonPolicy)
-}
-
-func failIf(err error, code string) error {
-	if err == nil {
-		return nil
-	}
-	return failFor(code, err)
+	return p, failFor(cofferdam.ReasonPolicy, err)
 }
 
 // caller makes the identity under which the gateways know a wire.

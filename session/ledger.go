@@ -1,11 +1,11 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
 	"sync"
+	"time"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -92,7 +92,7 @@ func openLedger(ctx context.Context, log *trace.Log, event cofferdam.Event) (*le
 	l.seen.execs, l.seen.checks, l.seen.calls = map[cofferdam.ExecID]*execution{}, map[int]CheckRun{}, map[uint64]cofferdam.Usage{}
 	err := l.each(ctx, func(e cofferdam.Event) error {
 		l.seen.note(e)
-		return cmp.Or(l.seen.invalid, l.seen.bad)
+		return l.seen.invalid
 	})
 	return l, err
 }
@@ -164,9 +164,9 @@ func (l *ledger) exec(id cofferdam.ExecID) (x execution, started bool) {
 	return x, started
 }
 
-// turn says which of a session's boxes comes next: of its checks, each has one
+// nextBox says which of a session's boxes comes next: of its checks, each has one
 // of its own. After the last check it is still that one's.
-func (s *seen) turn(checks int) int {
+func (s *seen) nextBox(checks int) int {
 	n := 0
 	for ; n < checks-1; n++ {
 		if _, done := s.checks[n]; !done {
@@ -246,6 +246,12 @@ func (s *seen) noteStep(f map[string]string) {
 	case stepResult:
 		s.result = &Result{}
 		s.decode(f[fieldData], s.result)
+	case stepFiles:
+		s.files = [2]int{int(number(f[fieldTries])), int(number(f[fieldNumber]))}
+	case stepTurn:
+		s.talk.turn.end = &turnEnd{}
+		s.decode(f[fieldData], s.talk.turn.end)
+		s.took += time.Duration(s.talk.turn.end.Seconds * float64(time.Second))
 	}
 }
 
@@ -296,19 +302,12 @@ func (l *ledger) overBudget() (why string) {
 
 // decode reads JSON that this room recorded.
 func (s *seen) decode(text string, v any) {
-	if err := decode(text, v); s.invalid == nil {
-		s.invalid = err
-	}
-}
-
-func decode(text string, v any) error {
-	if err := json.Unmarshal([]byte(text), v); err != nil {
-		return &cofferdam.Error{
+	if err := json.Unmarshal([]byte(text), v); err != nil && s.invalid == nil {
+		s.invalid = &cofferdam.Error{
 			Op: "session.Run", Kind: cofferdam.Internal, Subject: "trace of the session",
 			Reason: "an event of the platform cannot be read back", Err: err,
 		}
 	}
-	return nil
 }
 
 func encode(v any) string {

@@ -17,13 +17,13 @@ import (
 // errTimeUp is why the context of our own agent ends before the session's.
 var errTimeUp = errors.New("the agent's time is up")
 
-// mind is the part of a session that is our own agent: its brain here, with the
+// brain is the part of a session that is our own agent: its loop here, with the
 // rights of the session's caller and no other, its hands in the box.
-type mind struct{ *attempt }
+type brain struct{ *attempt }
 
-// think runs it to its end.
-func (m mind) think(ctx context.Context) error {
-	a := m.attempt
+// run runs it to its end.
+func (b brain) run(ctx context.Context) error {
+	a := b.attempt
 	in := a.input()
 	if a.taken {
 		in.Text += "\n\n" + afterLoss
@@ -33,8 +33,8 @@ func (m mind) think(ctx context.Context) error {
 		return failFor(cofferdam.ReasonAgent, err)
 	}
 	d := dialogue{a}
-	talk := a.o.Conversation(a.plan.Scope, a.plan.ID)
-	until, err := m.deadline(ctx, talk)
+	conversation := a.o.Conversation(a.plan.Scope, a.plan.ID)
+	until, err := b.deadline(ctx, conversation)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (m mind) think(ctx context.Context) error {
 	defer wire.CloseIdleConnections()
 	o := loop.Options{
 		Prompt: prompt, Transport: wire, Provider: a.plan.Model.Provider, Model: a.plan.Model.Default,
-		Hands: hands{a}, Conversation: talk, Redact: m.clean,
+		Hands: hands{a}, Conversation: conversation, Redact: b.clean,
 		Turns: int(min(max(loop.DefaultTurns, a.plan.Budget.Calls), loop.MaxTurns)),
 		Said:  func(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) { return d.listen(ctx) },
 		Last:  d.listenLast,
@@ -60,20 +60,20 @@ func (m mind) think(ctx context.Context) error {
 	o.Emit = func(e agent.Event) error { return once(func() error { return a.tell(ctx, e) }) }
 	o.Told = func(m cofferdam.TaskMessage) error { return once(func() error { return d.goOn(ctx, m) }) }
 	end, err := loop.Run(thinking, o)
-	done := &ran{}
+	timedOut := false
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(thinking), errTimeUp):
 		if err := d.hearNoMore(ctx); err != nil {
 			return err
 		}
-		done.TimedOut = true
+		timedOut = true
 		end.Said, end.Message = cofferdam.SaidBlocked, errTimeUp.Error()
 	case cofferdam.KindOf(err) == cofferdam.Exhausted || cofferdam.KindOf(err) == cofferdam.Invalid:
-		return failIf(err, cofferdam.ReasonAgent)
+		return failFor(cofferdam.ReasonAgent, err)
 	case err != nil:
 		return err
 	}
-	if err := m.letGo(ctx); err != nil {
+	if err := b.letGo(ctx); err != nil {
 		return err
 	}
 	// Where the log knows better, conclude says so.
@@ -82,7 +82,7 @@ func (m mind) think(ctx context.Context) error {
 	} else if end.Failed {
 		a.result.Failure, a.result.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
 	}
-	return a.hear(ctx, done, end.End)
+	return d.conclude(ctx, turnEnd{End: end.End, TimedOut: timedOut})
 }
 
 // listenLast is listen before the end of a brain: if it returns nothing, people
@@ -112,9 +112,9 @@ func (a *attempt) input() agent.Input {
 }
 
 // deadline is when the agent's time is up, counted from its first message.
-func (m mind) deadline(ctx context.Context, talk loop.Conversation) (time.Time, error) {
-	limit := dialogue(m).timeout()
-	entries, err := talk.Entries(ctx)
+func (b brain) deadline(ctx context.Context, conversation loop.Conversation) (time.Time, error) {
+	limit := dialogue(b).timeout()
+	entries, err := conversation.Entries(ctx)
 	if err != nil || len(entries) == 0 {
 		return time.Now().Add(limit), err
 	}
@@ -122,9 +122,9 @@ func (m mind) deadline(ctx context.Context, talk loop.Conversation) (time.Time, 
 }
 
 // letGo ends what the agent's commands left running.
-func (m mind) letGo(ctx context.Context) error {
+func (b brain) letGo(ctx context.Context) error {
 	var left []cofferdam.ExecID
-	m.ledger.look(func(s *seen) {
+	b.ledger.look(func(s *seen) {
 		for id := range s.execs {
 			if strings.HasPrefix(string(id), "loop-") {
 				left = append(left, id)
@@ -132,7 +132,7 @@ func (m mind) letGo(ctx context.Context) error {
 		}
 	})
 	for _, id := range left {
-		if err := (hands{m.attempt}).abandon(ctx, id); err != nil {
+		if err := (hands{b.attempt}).abandon(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -140,9 +140,9 @@ func (m mind) letGo(ctx context.Context) error {
 }
 
 // clean removes secrets from text.
-func (m mind) clean(text string) string {
-	var b bytes.Buffer
-	w := m.o.Redact(&b)
+func (b brain) clean(text string) string {
+	var clean bytes.Buffer
+	w := b.o.Redact(&clean)
 	_, err := w.Write([]byte(text))
 	if err == nil {
 		err = w.Flush()
@@ -150,5 +150,5 @@ func (m mind) clean(text string) string {
 	if err != nil {
 		return "[redacted]" // cannot happen: a Buffer takes everything
 	}
-	return b.String()
+	return clean.String()
 }

@@ -26,10 +26,9 @@ type talk struct {
 	told         int                     // events of its agent
 	conversation string                  // the agent's own name of it
 	interrupted  int                     // turns that began because of that
-	spent        time.Duration           // by turns that have ended
+	took         time.Duration           // turns that have ended
 	files        [2]int                  // how often files were written, and how many the last time
 	provider     provider                // how its model calls go
-	bad          error                   // an event of our own that cannot be read
 }
 
 // waiting returns the messages that no turn was told yet.
@@ -59,8 +58,6 @@ func (t *talk) note(e cofferdam.Event) {
 		t.told++
 	case cofferdam.EventModelCall:
 		t.provider.note(e)
-	case cofferdam.EventSessionState:
-		t.noteStep(f)
 	case cofferdam.EventTaskMessage:
 		t.messages = append(t.messages, cofferdam.TaskMessage{
 			Task: e.Task, Number: number(f[fieldNumber]), Text: f[fieldText], By: e.Actor, Time: e.Time,
@@ -77,17 +74,6 @@ func (t *talk) note(e cofferdam.Event) {
 		if t.turn.why == whyInterrupted {
 			t.interrupted++
 		}
-	}
-}
-
-func (t *talk) noteStep(f map[string]string) {
-	switch f[fieldStep] {
-	case stepFiles:
-		t.files = [2]int{int(number(f[fieldTries])), int(number(f[fieldNumber]))}
-	case stepTurn:
-		t.turn.end = &turnEnd{}
-		t.bad = decode(f[fieldData], t.turn.end)
-		t.spent += time.Duration(t.turn.end.Seconds * float64(time.Second))
 	}
 }
 

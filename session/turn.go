@@ -100,8 +100,8 @@ func (d dialogue) run(ctx context.Context) error {
 func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 	var t turn
 	var interrupted int
-	var spent time.Duration
-	d.ledger.look(func(s *seen) { t, interrupted, spent = s.talk.turn, s.talk.interrupted, s.talk.spent })
+	var took time.Duration
+	d.ledger.look(func(s *seen) { t, interrupted, took = s.talk.turn, s.talk.interrupted, s.talk.took })
 	switch {
 	case t.number == 0:
 		if _, err := d.takeUp(ctx, false); err != nil {
@@ -112,7 +112,7 @@ func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 		return t, nil
 	case t.end.TimedOut, t.end.Gone != "", t.end.TooMuch, d.ledger.overBudget() != "":
 		return t, d.hearNoMore(ctx)
-	case spent >= d.timeout(): // the last turn ended just before
+	case took >= d.timeout(): // the last turn ended just before
 		end := *t.end
 		end.TimedOut = true
 		t.end = &end
@@ -168,10 +168,10 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 	if err != nil {
 		return failFor(cofferdam.ReasonAgent, err)
 	}
-	told, spent := 0, time.Duration(0)
-	d.ledger.look(func(s *seen) { told, spent = s.talk.told, s.talk.spent })
+	told, took := 0, time.Duration(0)
+	d.ledger.look(func(s *seen) { told, took = s.talk.told, s.talk.took })
 	c := start.Command
-	c.ID, c.Dir, c.Timeout = agentID(t.number), sandbox.WorkDir, d.timeout()-spent
+	c.ID, c.Dir, c.Timeout = agentID(t.number), sandbox.WorkDir, d.timeout()-took
 	c.Env = append(d.variables(), c.Env...)
 	if _, started := d.ledger.exec(c.ID); !started {
 		if err := d.place(ctx, start.Files); err != nil {
@@ -274,11 +274,6 @@ func (a *attempt) tell(ctx context.Context, e agent.Event) error {
 		fields[fieldConversation] = e.Text
 	}
 	return a.ledger.put(ctx, kind, resource, fields)
-}
-
-// hear takes down how an agent of one turn ended.
-func (a *attempt) hear(ctx context.Context, ran *ran, end agent.End) error {
-	return dialogue{a}.conclude(ctx, turnEnd{End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut})
 }
 
 // conclude takes down how the agent ended.

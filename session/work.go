@@ -74,8 +74,8 @@ func (a *attempt) checkout(ctx context.Context) error {
 		}
 	}
 	id := execCheckout
-	if a.turn > 0 {
-		id += cofferdam.ExecID("-" + strconv.Itoa(a.turn+1))
+	if a.nth > 0 {
+		id += cofferdam.ExecID("-" + strconv.Itoa(a.nth+1))
 	}
 	ran, err := a.insist(ctx, sandbox.Command{
 		ID: id, Shell: checkoutScript, Timeout: gitTimeout,
@@ -121,7 +121,7 @@ func (a *attempt) work(ctx context.Context) error {
 		return a.runChecks(ctx)
 	}
 	if a.adapter.Brain {
-		return mind{a}.think(ctx)
+		return brain{a}.run(ctx)
 	}
 	return dialogue{a}.run(ctx)
 }
@@ -136,7 +136,7 @@ func (a *attempt) runChecks(ctx context.Context) error {
 		if done {
 			continue
 		}
-		if a.turn != i {
+		if a.nth != i {
 			if err := a.renew(ctx); err != nil {
 				return err
 			}
