@@ -112,7 +112,10 @@ func readStream(body io.Reader, s stream) (entry, error) {
 			}
 		}
 	}
-	if err := lines.Err(); err != nil {
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return entry{}, errTooLong
+	case err != nil:
 		return entry{}, errors.Join(errCut, err)
 	}
 	if err := flush(); err != nil {
