@@ -95,8 +95,9 @@ const (
 
 // Rules by which a model call is refused for money's sake.
 const (
-	RuleBudget   = "budget"   // a limit of the task would be passed
-	RuleUnpriced = "unpriced" // the task has a cost limit, and nobody knows what the model costs
+	RuleBudget    = "budget"    // a limit of the task would be passed
+	RuleUnpriced  = "unpriced"  // the task has a cost limit, and nobody knows what the call costs
+	RuleUncounted = "uncounted" // the task has a limit of tokens or cost, and a stream would not say what it used
 )
 
 // Recorder puts events on record. Record returns once the event is written, so

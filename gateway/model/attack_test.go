@@ -119,3 +119,38 @@ func TestFiguresInEverySpelling(t *testing.T) {
 		}
 	}
 }
+
+// TestDearerWaysToAsk: what a model's list price is not for.
+func TestDearerWaysToAsk(t *testing.T) {
+	for _, c := range []struct {
+		provider, body string
+		dear           bool
+	}{
+		{anthropic, `{"speed":"fast"}`, true},
+		{anthropic, `{"Speed":"fast"}`, true},
+		{anthropic, `{"speed":"standard","service_tier":"auto"}`, false},
+		{anthropic, `{"service_tier":"standard_only"}`, false},
+		{anthropic, `{"inference_geo":"us"}`, true},
+		{openai, `{"service_tier":"priority"}`, true},
+		{openai, `{"service_tier":"fast"}`, true},
+		{openai, `{"service_tier":{"x":1}}`, true},
+		{openai, `{"service_tier":"flex"}`, false},
+		{openai, `{"service_tier":"default"}`, false},
+		{openai, `{"service_tier":null}`, false},
+		{openai, `{"modalities":["text","audio"]}`, true},
+		{openai, `{"modalities":["text"]}`, false},
+		{gemini, `{"serviceTier":"PRIORITY"}`, true},
+		{gemini, `{"generationConfig":{"responseModalities":["IMAGE"]}}`, true},
+		{gemini, `{"generationConfig":{"responseModalities":"AUDIO"}}`, true},
+		{gemini, `{"generationConfig":{"responseModalities":["TEXT"]}}`, false},
+		{gemini, `{"contents":[{"parts":[{"inline_data":{"mime_type":"audio/wav","data":"AA"}}]}]}`, true},
+		{gemini, `{"contents":{"parts":{"inlineData":{"mimeType":"Video/mp4","data":"AA"}}}}`, true},
+		{gemini, `{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"AA"}}]}]}`, false},
+	} {
+		op := map[string]string{anthropic: opMessages, openai: opChat, gemini: opGenerate}[c.provider]
+		q, err := readRequest(protocols[c.provider], call{op: op}, []byte(c.body))
+		if err != nil || (q.dear != "") != c.dear {
+			t.Errorf("%s: %q %v", c.body, q.dear, err)
+		}
+	}
+}

@@ -160,6 +160,7 @@ func (x *exchange) try(m cofferdam.Model, target string, r *retries) error {
 	q := x.asked
 	held, err := x.reserve(ctx, act, ask{
 		Op: q.Op, Model: target, Stream: q.Stream, Bytes: len(body), Output: q.output, Answers: q.answers,
+		Dear: q.dear, Uncounted: q.uncounted,
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/budget"
+	"cofferdam/gateway"
 	"cofferdam/gateway/model"
 )
 
@@ -87,6 +89,31 @@ func TestOneReadingLeaves(t *testing.T) {
 		got := (*seen)[len(*seen)-1].Header
 		if len(got["Content-Type"]) != 1 || got.Get("Content-Type") != "application/json" || len(got["Accept"]) != 1 || strings.Contains(got.Get("Accept"), "proto") {
 			t.Errorf("the provider saw %v", got)
+		}
+	}
+}
+
+// TestCallsThatCouldPassALimitUnseen: under a limit, what has another price than
+// its model, and a stream that would not say what it used, are refused before
+// they are sent; without a limit they pass and are counted as what they are.
+func TestCallsThatCouldPassALimitUnseen(t *testing.T) {
+	for name, c := range map[string]struct{ provider, path, body, rule string }{
+		"fast":   {"anthropic", "/v1/messages", `{"model":"claude-opus-4-6","max_tokens":9,"speed":"fast"}`, cofferdam.RuleUnpriced},
+		"tier":   {"openai", "/v1/responses", `{"model":"gpt-5","max_output_tokens":9,"service_tier":"priority"}`, cofferdam.RuleUnpriced},
+		"stream": {"openai", "/v1/chat/completions", `{"model":"o3","stream":true}`, cofferdam.RuleUncounted},
+	} {
+		url, n := counting(t, `{"usage":{"input_tokens":5,"output_tokens":5}}`)
+		b := of(t, c.provider, url, nil)
+		if resp, body := b.post(t, c.path, c.body); resp.StatusCode != 200 {
+			t.Errorf("%s without a limit: %d %s", name, resp.StatusCode, body)
+		}
+		if f := b.record.Wait(t, 2)[1].Fields; c.rule == cofferdam.RuleUnpriced && (f[cofferdam.FieldUnpriced] != "true" || f[cofferdam.FieldCost] != "") {
+			t.Errorf("%s counts as %v", name, f)
+		}
+		b.caller.Budget = budget.New(cofferdam.Budget{Cost: 1_000_000}, budget.Amount{})
+		resp, body := b.post(t, c.path, c.body)
+		if resp.StatusCode != 400 || resp.Header.Get(gateway.RuleHeader) != c.rule || n.Load() != 1 {
+			t.Errorf("%s with a limit: %d %s, %d calls reached the provider", name, resp.StatusCode, body, n.Load())
 		}
 	}
 }

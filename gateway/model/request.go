@@ -18,6 +18,8 @@ type request struct {
 	output, answers int64  // see ask
 	spots           []spot // where in the body the model's id stands
 	exit            string // what in it would make the provider reach out; "" for nothing
+	dear            string // what in it has a price of its own, which is not the model's; "" for nothing
+	uncounted       bool   // a stream that will not say what it used
 }
 
 // spot is a value in a body.
@@ -44,6 +46,8 @@ func readRequest(p *protocol, c call, body []byte) (request, error) {
 		q.Stream = o.get("stream").isTrue()
 	}
 	q.output, q.answers = outputBound(q.Op, o)
+	q.dear = dearer(o)
+	q.uncounted = q.Op == opChat && q.Stream && !o.get("streamoptions").get("includeusage").isTrue()
 	for _, find := range []func(*node) string{func(*node) string { return searching(q.Asked) }, proxied, p.exits} {
 		if q.exit = find(o); q.exit != "" {
 			break

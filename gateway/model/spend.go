@@ -43,6 +43,9 @@ type ask struct {
 	Bytes   int   // of the request
 	Output  int64 // tokens of one answer at most, as the request says; 0: it does not
 	Answers int64 // how many it asks for; 0 is 1
+
+	Dear      string // what in it has a price of its own; "" for nothing
+	Uncounted bool   // a stream that will not say what it used
 }
 
 // spending is one call's part of the budget, from reserve to settle. The nil
@@ -66,10 +69,8 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 		return nil, nil
 	}
 	s := &spending{caller: k.caller, prices: k.gateway.prices, ask: q, guess: tokens{Input: perToken(q.Bytes)}}
-	if !s.priced() && k.caller.Budget.Limits().Cost > 0 {
-		return nil, gateway.Reject(ctx, k.caller, act, cofferdam.RuleUnpriced,
-			fmt.Sprintf("the task has a limit of cost, and there is no price for the model %.100q", q.Model),
-			"a person can set its price with a [[price]] table in cofferdam.toml, or limit tokens instead of cost")
+	if rule, reason, hint := s.blind(k.caller.Budget.Limits()); rule != "" {
+		return nil, gateway.Reject(ctx, k.caller, act, rule, reason, hint)
 	}
 	if !q.Stream { // it cannot be cut in the middle, so all of it must fit
 		each := int64(unsaidOutput)
@@ -91,12 +92,33 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 	return s, nil
 }
 
+// blind says why a call may not be made under limits, because it could pass them
+// unseen; rule is "" if it may.
+func (s *spending) blind(limits cofferdam.Budget) (rule, reason, hint string) {
+	q := s.ask
+	switch {
+	case limits.Cost > 0 && q.Dear != "":
+		return cofferdam.RuleUnpriced, fmt.Sprintf("the task has a limit of cost, and the request asks for what has another price than the model (%s)", q.Dear),
+			"ask for standard service of text and pictures, or limit tokens instead of cost"
+	case limits.Cost > 0 && !s.priced():
+		return cofferdam.RuleUnpriced, fmt.Sprintf("the task has a limit of cost, and there is no price for the model %.100q", q.Model),
+			"a person can set its price with a [[price]] table in cofferdam.toml, or limit tokens instead of cost"
+	case (limits.Cost > 0 || limits.Tokens > 0) && q.Uncounted:
+		return cofferdam.RuleUncounted, "the task has a limit of tokens or cost, and this stream would not say what it used",
+			`send "stream_options": {"include_usage": true}`
+	}
+	return "", "", ""
+}
+
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // perToken guesses the tokens of text by its size.
 func perToken(bytes int) int64 { return (int64(bytes) + bytesPerToken - 1) / bytesPerToken }
 
 func (s *spending) priced() bool {
+	if s.ask.Dear != "" {
+		return false
+	}
 	_, ok := s.prices.of(s.ask.Model, 0)
 	return ok
 }
@@ -195,7 +217,7 @@ func unsent(err error) bool {
 // 400 at once, where codex tries again after 402 and the others after 429.
 func refusedForMoney(err error) bool {
 	d, ok := gateway.DecisionOf(err)
-	return ok && (d.Rule == cofferdam.RuleBudget || d.Rule == cofferdam.RuleUnpriced)
+	return ok && (d.Rule == cofferdam.RuleBudget || d.Rule == cofferdam.RuleUnpriced || d.Rule == cofferdam.RuleUncounted)
 }
 
 const statusForMoney = http.StatusBadRequest

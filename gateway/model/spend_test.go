@@ -67,7 +67,7 @@ func (d spoken) ask(t testing.TB, b *bench, id string, stream bool) (*http.Respo
 	}
 	body = fmt.Sprintf(body, id)
 	if stream {
-		body = strings.Replace(body, "{", `{"stream":true,`, 1)
+		body = strings.Replace(body, "{", `{"stream":true,"stream_options":{"include_usage":true},`, 1)
 	}
 	return b.post(t, path, body)
 }
