@@ -68,26 +68,30 @@ func (b *box) sample() {
 	if m.met == nil {
 		m.met = map[sandbox.Exhaustion]time.Time{}
 	}
+	// What is seen counts for the moment before the look, which takes a second
+	// when many processes fork: a command that begins meanwhile is not to blame,
+	// and what happened meanwhile was not seen.
+	now := time.Now()
 	// Cheap, so always: a folder may fill up within sampleFresh.
 	for _, dir := range b.config.Sized {
 		if full(dir) {
-			m.met[sandbox.ExhaustedTemp] = time.Now()
+			m.met[sandbox.ExhaustedTemp] = now
 		}
 	}
-	if time.Since(m.looked) < sampleFresh {
+	if now.Sub(m.looked) < sampleFresh {
 		return
 	}
-	m.looked = time.Now() // not after looking: what happened meanwhile was not seen
+	m.looked = now
 	tasks, most := int64(0), others()
 	for _, p := range scan(func(p process) bool { return p.uid == b.config.UID }) {
 		tasks += int64(max(p.threads, 1))
 		if limit := b.config.OpenFiles; limit > 0 && p.fdSize >= limit && b.descriptors(p.pid) >= limit*almost/32 {
-			m.met[sandbox.ExhaustedFiles] = time.Now()
+			m.met[sandbox.ExhaustedFiles] = now
 		}
 	}
 	// Of many that come and go, half are gone before they are looked into.
 	if limit := b.config.PIDs; limit > 0 && max(tasks, most, others()) >= limit*almost/32 {
-		m.met[sandbox.ExhaustedPIDs] = time.Now()
+		m.met[sandbox.ExhaustedPIDs] = now
 	}
 }
 

@@ -16,8 +16,11 @@ import (
 // Bounds of a kill.
 const (
 	killTime  = 10 * time.Second     // for all of it
-	killTries = 8                    // plain rounds before everything is frozen
+	killTries = 8                    // plain rounds before everything is frozen …
+	plainTime = time.Second          // … or this long: on a busy host a look at many processes takes a second
+	leastTry  = 4                    // rounds in which everything is frozen before a kill is given up
 	killPause = 2 * time.Millisecond // a killed process needs a moment to be gone
+	reapTime  = 2 * time.Second      // for what was killed to be reaped
 )
 
 // reap takes every process that ended, ours and orphans.
@@ -78,6 +81,7 @@ type process struct {
 }
 
 // sweep kills every process whose mark is meant and returns how many are left.
+// Those that ended are reaped by then, so that they count for nobody who comes.
 //
 // A mark is a supplementary group: it is inherited, and taking it off needs a
 // capability no command has. One way around it is known, in a user namespace of
@@ -87,27 +91,36 @@ type process struct {
 // met by freezing everything first.
 func (b *box) sweep(meant func(mark uint32) bool) int {
 	all := os.Getpid() == 1
-	match := func(p process) bool {
-		return !p.dead && ((p.mark != 0 && meant(p.mark)) || (all && p.mark == 0 && p.uid != 0))
-	}
-	deadline := time.Now().Add(killTime)
+	ours := func(p process) bool { return p.mark != 0 && meant(p.mark) || all && p.mark == 0 && p.uid != 0 }
+	match := func(p process) bool { return !p.dead && ours(p) }
+	began, frozen := time.Now(), 0
 	for try := 0; ; try++ {
 		found := scan(match)
 		if len(found) == 0 {
 			// What forked while we looked was not yet there when we began.
 			if found = scan(match); len(found) == 0 {
+				awaitReaped(ours)
 				return 0
 			}
 		}
 		for _, p := range found {
 			unix.Kill(p.pid, unix.SIGKILL)
 		}
-		if all && try >= killTries {
+		if all && (try >= killTries || time.Since(began) > plainTime) {
 			freeze(match)
+			frozen++
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > killTime && (frozen >= leastTry || !all) {
 			return len(found)
 		}
+		time.Sleep(killPause)
+	}
+}
+
+// awaitReaped waits until no process that matches is left to be reaped. Outside
+// a pid namespace others reap as well.
+func awaitReaped(match func(process) bool) {
+	for deadline := time.Now().Add(reapTime); os.Getpid() == 1 && len(scan(match)) > 0 && time.Now().Before(deadline); {
 		time.Sleep(killPause)
 	}
 }

