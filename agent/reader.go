@@ -148,7 +148,7 @@ func (r *Reader) Close() (End, error) {
 	if err := r.endLine(); err != nil {
 		return r.end, err
 	}
-	r.end.Said, r.end.Message = said(r.last)
+	r.end.Said, r.end.Message = Claim(r.last)
 	r.end.Message = bound(r.end.Message, r.lost)
 	return r.end, nil
 }
@@ -246,8 +246,9 @@ func (plain) line(r *Reader, p []byte) error {
 	return nil
 }
 
-// said finds the agent's claim in the last line of its last words.
-func said(words string) (cofferdam.Said, string) {
+// Claim finds what an agent says of its own work in the last line of its last
+// words. The text is not bounded.
+func Claim(words string) (cofferdam.Said, string) {
 	words = strings.TrimSpace(words)
 	last := strings.TrimSpace(words[strings.LastIndexByte(words, '\n')+1:])
 	switch low := strings.ToLower(last); {
