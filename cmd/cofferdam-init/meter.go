@@ -68,9 +68,9 @@ func (b *box) sample() {
 	if m.met == nil {
 		m.met = map[sandbox.Exhaustion]time.Time{}
 	}
-	// What is seen counts for the moment before the look, which takes a second
-	// when many processes fork: a command that begins meanwhile is not to blame,
-	// and what happened meanwhile was not seen.
+	// What is seen counts for the moment before it was looked at, which takes a
+	// second when many processes fork: a command that begins meanwhile is not to
+	// blame.
 	now := time.Now()
 	// Cheap, so always: a folder may fill up within sampleFresh.
 	for _, dir := range b.config.Sized {
@@ -81,7 +81,7 @@ func (b *box) sample() {
 	if now.Sub(m.looked) < sampleFresh {
 		return
 	}
-	m.looked = now
+	m.looked = now // what happened since was not seen
 	tasks, most := int64(0), others()
 	for _, p := range scan(func(p process) bool { return p.uid == b.config.UID }) {
 		tasks += int64(max(p.threads, 1))
@@ -89,8 +89,12 @@ func (b *box) sample() {
 			m.met[sandbox.ExhaustedFiles] = now
 		}
 	}
+	limit := b.config.PIDs
+	if limit > 0 && max(tasks, most) >= limit*almost/32 {
+		m.met[sandbox.ExhaustedPIDs] = now
+	}
 	// Of many that come and go, half are gone before they are looked into.
-	if limit := b.config.PIDs; limit > 0 && max(tasks, most, others()) >= limit*almost/32 {
+	if now = time.Now(); limit > 0 && others() >= limit*almost/32 {
 		m.met[sandbox.ExhaustedPIDs] = now
 	}
 }
