@@ -237,13 +237,13 @@ func (b *brain) finish(ctx context.Context, e entry) error {
 	if said, err := b.listen(ctx, b.o.Last); err != nil || said {
 		return err
 	}
-	e.Kind = kindEnd
+	e.Kind, e.Text = kindEnd, clip(e.Text, agent.MaxText-64)
 	return b.append(ctx, e)
 }
 
 // giveUp ends it without the work being done.
 func (b *brain) giveUp(ctx context.Context, why string) error {
-	return b.finish(ctx, entry{Claim: string(cofferdam.SaidBlocked), Text: clip(why, agent.MaxText-64)})
+	return b.finish(ctx, entry{Claim: string(cofferdam.SaidBlocked), Text: why})
 }
 
 // pending returns the first call of the latest answer that has no result, and

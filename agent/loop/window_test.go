@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cofferdam"
+	"cofferdam/agent"
 )
 
 // TestWindow: a conversation that outgrows the window goes on from a summary;
@@ -215,5 +216,16 @@ func BenchmarkTurn(b *testing.B) {
 		if _, err := readStream(strings.NewReader(answer), &anthropicStream{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestLastWordsAreBounded: what the end keeps of a long answer goes on record in
+// one event, and its claim counts all the same.
+func TestLastWordsAreBounded(t *testing.T) {
+	p := newPlay(t, func(seen) reply {
+		return reply{say: strings.Repeat("word ", 50_000) + "\ncofferdam: nothing to do"}
+	})
+	if end := p.end(); len(end.Message) > agent.MaxText || end.Said != cofferdam.SaidNothingToDo || !strings.Contains(end.Message, "bytes left out") {
+		t.Errorf("%d bytes, said %q", len(end.Message), end.Said)
 	}
 }
