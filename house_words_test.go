@@ -88,6 +88,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"calls of one session at once", "32, and", "gateway/model/seat.go", "maxCalls"},
 		{"calls of one session at once", "8 with", "gateway/model/seat.go", "maxLarge"},
 		{"calls of one session at once", "4 requests", "gateway/model/seat.go", "maxReaders"},
+		{"calls of one session at once", "64 KiB", "gateway/model/seat.go", "readAlone"},
+		{"calls of one session at once", "1 MiB", "gateway/model/seat.go", "largeRequest"},
 		{"calls of one session at once", "1 MiB", "gateway/model/seat.go", "largeRequest"},
 		{"limits of a task", "1,000 to", "cofferdam.go", "MinTokens"},
 		{"limits of a task", "1,000,000,000 tokens", "cofferdam.go", "MaxTokens"},

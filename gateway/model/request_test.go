@@ -270,7 +270,7 @@ func TestLargeRequestsWaitForEachOther(t *testing.T) {
 	r := make(readers, maxReaders)
 	var leave []func()
 	for range maxReaders {
-		done, err := r.wait(t.Context(), largeRequest)
+		done, err := r.wait(t.Context(), readAlone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,16 +278,16 @@ func TestLargeRequestsWaitForEachOther(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.wait(gone, largeRequest); err == nil {
+	if _, err := r.wait(gone, readAlone); err == nil {
 		t.Error("one too many was let in")
 	}
-	if _, err := r.wait(gone, largeRequest-1); err != nil {
+	if _, err := r.wait(gone, readAlone-1); err != nil {
 		t.Errorf("a small one waited: %v", err)
 	}
 	for _, done := range leave {
 		done()
 	}
-	if _, err := r.wait(t.Context(), largeRequest); err != nil {
+	if _, err := r.wait(t.Context(), readAlone); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,11 +16,14 @@ const maxCalls = 32
 // memory until its answer has come.
 const maxLarge = 8
 
-// Reading a request takes more memory than the request has, for moments, so
-// large ones are read a few at a time, whoever's they are.
+// largeRequest is what most requests are below, in bytes.
+const largeRequest = 1 << 20
+
+// Reading a request takes up to seventy times the memory that the request has,
+// for moments, so all but small ones are read a few at a time, whoever's they are.
 const (
-	maxReaders   = 4
-	largeRequest = 1 << 20 // bytes
+	maxReaders = 4
+	readAlone  = 64 << 10 // bytes
 )
 
 // readers are the places at which large requests are read.
@@ -28,7 +31,7 @@ type readers chan struct{}
 
 // wait waits for a place, and returns how to leave it; small requests need none.
 func (r readers) wait(ctx context.Context, size int) (leave func(), err error) {
-	if size < largeRequest {
+	if size < readAlone {
 		return func() {}, nil
 	}
 	select {
