@@ -150,7 +150,10 @@ func newRoot(a *app) *cobra.Command {
 	root.SetHelpCommandGroupID("server")
 	root.InitDefaultHelpCmd()
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c) })
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(c, err.Error()) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		reason, _, _ := strings.Cut(err.Error(), ": strconv.") // the rest speaks of Go
+		return usage(c, reason)
+	})
 	eachCommand(root, finish)
 	return root
 }

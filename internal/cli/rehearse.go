@@ -78,7 +78,7 @@ func (o rehearse) serving(c *cobra.Command, a *app, args []string) (func(context
 	defer f.Close()
 	s, err := rehearsal.Parse(f)
 	if err != nil {
-		return nil, cofferdamError("file "+args[0], err.Error(), "correct the line that is named")
+		return nil, cofferdamError("file "+args[0], err.Error(), "correct that; cofferdam debug rehearse --help and docs/models.md have an example")
 	}
 	a.say("rehearsal: a script answers here, not a model")
 	return func(ctx context.Context, l net.Listener) error { return rehearsal.Serve(ctx, l, s) }, nil

@@ -54,7 +54,7 @@ func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (coffe
 		return m, err
 	}
 	if _, err := s.Models.FindModel(ctx, s.Scope, r.Name); err == nil {
-		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + r.Name, Reason: "there is one of this name", Hint: "choose another with --name, or remove it first"}
+		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + r.Name, Reason: "there is one of this name", Hint: "choose another name, or remove it first"}
 	}
 	if !m.NoKey {
 		if err := s.Secrets.Put(ctx, s.Scope, ModelSecret(m.ID), secret.NewValue([]byte(r.Key))); err != nil {

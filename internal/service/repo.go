@@ -46,7 +46,7 @@ func (s *Service) AddRepo(ctx context.Context, r cofferdam.RepoRequest) (cofferd
 		repo.Base = ref
 	}
 	if _, err := s.Repos.FindRepo(ctx, s.Scope, r.Name); err == nil {
-		return repo, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "repository " + r.Name, Reason: "there is one of this name", Hint: "choose another with --name, or remove it first"}
+		return repo, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "repository " + r.Name, Reason: "there is one of this name", Hint: "choose another name, or remove it first"}
 	}
 	var credential secret.Value
 	if r.Credential != "" {
@@ -75,7 +75,7 @@ func checkName(op, noun, name string) error {
 	if thingName.MatchString(name) {
 		return nil
 	}
-	return invalid(op, noun, fmt.Sprintf("%.80q is none: 1 to 63 lower-case letters, digits, dots, hyphens and underscores, a letter or digit first", name), "name it with --name")
+	return invalid(op, noun, fmt.Sprintf("%.80q is none: 1 to 63 lower-case letters, digits, dots, hyphens and underscores, a letter or digit first", name), "choose another name")
 }
 
 func checkUpstream(op string, r cofferdam.RepoRequest) error {
