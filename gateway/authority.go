@@ -41,7 +41,7 @@ type Named struct {
 }
 
 // CloseWrite ends the sending side, where the connection can.
-func (n *Named) CloseWrite() error { return closeWrite(n.Conn) }
+func (n *Named) CloseWrite() error { return CloseWrite(n.Conn) }
 
 // only lets h serve the requests that name n's target.
 func (n *Named) only(c *Caller, h http.Handler) http.Handler {

@@ -126,9 +126,10 @@ func (c *closeNotifier) Write(p []byte) (int, error) {
 }
 
 // CloseWrite ends the sending side, where the connection can.
-func (c *closeNotifier) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *closeNotifier) CloseWrite() error { return CloseWrite(c.Conn) }
 
-func closeWrite(c net.Conn) error {
+// CloseWrite ends the sending side of a connection that has two.
+func CloseWrite(c net.Conn) error {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
 	}

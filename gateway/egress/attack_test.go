@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/gateway"
 	"cofferdam/gateway/egress"
 	"cofferdam/policy"
 )
@@ -148,17 +149,17 @@ func (l *lab) say(conn net.Conn, text string) string {
 func TestHostMustBeTheName(t *testing.T) {
 	l := newLab(t, "good.test", "*.good.test")
 	for _, c := range []struct{ name, request, rule string }{
-		{"other host", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", egress.RuleHost},
-		{"allowed other host", "GET / HTTP/1.1\r\nHost: below.good.test\r\n\r\n", egress.RuleHost},
-		{"suffix", "GET / HTTP/1.1\r\nHost: good.test.evil.test\r\n\r\n", egress.RuleHost},
-		{"brackets", "GET / HTTP/1.1\r\nHost: [evil.test]\r\n\r\n", egress.RuleHost},
-		{"other port", "GET / HTTP/1.1\r\nHost: good.test:8080\r\n\r\n", egress.RuleHost},
-		{"none", "GET / HTTP/1.0\r\n\r\n", egress.RuleHost},
-		{"connect", "CONNECT good.test:80 HTTP/1.1\r\nHost: good.test:80\r\n\r\n", egress.RuleProxy},
-		{"connect elsewhere", "CONNECT evil.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n", egress.RuleProxy},
-		{"absolute", "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", egress.RuleProxy},
-		{"absolute, mirrored", "GET http://good.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", egress.RuleProxy},
-		{"second request", "GET /first HTTP/1.1\r\nHost: good.test\r\n\r\nGET /second HTTP/1.1\r\nHost: evil.test\r\n\r\n", egress.RuleHost},
+		{"other host", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", gateway.RuleHost},
+		{"allowed other host", "GET / HTTP/1.1\r\nHost: below.good.test\r\n\r\n", gateway.RuleHost},
+		{"suffix", "GET / HTTP/1.1\r\nHost: good.test.evil.test\r\n\r\n", gateway.RuleHost},
+		{"brackets", "GET / HTTP/1.1\r\nHost: [evil.test]\r\n\r\n", gateway.RuleHost},
+		{"other port", "GET / HTTP/1.1\r\nHost: good.test:8080\r\n\r\n", gateway.RuleHost},
+		{"none", "GET / HTTP/1.0\r\n\r\n", gateway.RuleHost},
+		{"connect", "CONNECT good.test:80 HTTP/1.1\r\nHost: good.test:80\r\n\r\n", gateway.RuleProxy},
+		{"connect elsewhere", "CONNECT evil.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n", gateway.RuleProxy},
+		{"absolute", "GET http://evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", gateway.RuleProxy},
+		{"absolute, mirrored", "GET http://good.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", gateway.RuleProxy},
+		{"second request", "GET /first HTTP/1.1\r\nHost: good.test\r\n\r\nGET /second HTTP/1.1\r\nHost: evil.test\r\n\r\n", gateway.RuleHost},
 	} {
 		for way, send := range map[string]func(string, string) string{"plain": l.send, "tls": l.sendTLS} {
 			t.Run(c.name+"/"+way, func(t *testing.T) {
@@ -276,7 +277,7 @@ func TestServerNameMustBeTheName(t *testing.T) {
 			t.Errorf("%s: %v", sni, err)
 			continue
 		}
-		if r.StatusCode != 403 || r.Header.Get("X-Cofferdam-Rule") != egress.RuleHost {
+		if r.StatusCode != 403 || r.Header.Get("X-Cofferdam-Rule") != gateway.RuleHost {
 			t.Errorf("%s: %s, rule %q: %s", sni, r.Status, r.Header.Get("X-Cofferdam-Rule"), body)
 		}
 	}

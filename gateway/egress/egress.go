@@ -19,7 +19,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net"
 	"time"
 
@@ -29,8 +28,6 @@ import (
 
 // Rules by which this room refuses, whatever a policy says.
 const (
-	RuleHost        = gateway.RuleHost
-	RuleProxy       = gateway.RuleProxy
 	RuleNoName      = "no-server-name"        // TLS without SNI
 	RuleHidden      = "hidden-name"           // TLS with an encrypted client hello
 	RuleProtocol    = "protocol"              // neither HTTP nor TLS, or TLS without HTTP/1.1 in it
@@ -139,6 +136,13 @@ func (p *peekConn) first() (byte, error) {
 	return b[0], nil
 }
 
+// hello looks at the client hello.
+func (p *peekConn) hello() (hello, error) {
+	p.SetReadDeadline(time.Now().Add(helloTimeout))
+	defer p.SetReadDeadline(time.Time{})
+	return peekHello(p.r)
+}
+
 // speaksHTTP says whether a request of HTTP/1 can begin with b: methods are
 // written in capitals.
 func speaksHTTP(b byte) bool { return 'A' <= b && b <= 'Z' }
@@ -147,11 +151,4 @@ func speaksHTTP(b byte) bool { return 'A' <= b && b <= 'Z' }
 func (p *peekConn) Read(b []byte) (int, error) { return p.r.Read(b) }
 
 // CloseWrite ends the sending side and leaves the receiving side open.
-func (p *peekConn) CloseWrite() error { return closeWrite(p.Conn) }
-
-func closeWrite(c net.Conn) error {
-	if w, ok := c.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (p *peekConn) CloseWrite() error { return gateway.CloseWrite(p.Conn) }

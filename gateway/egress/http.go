@@ -287,7 +287,7 @@ func (c *countingConn) Write(b []byte) (int, error) {
 }
 
 // CloseWrite ends the sending side, where the connection can.
-func (c *countingConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *countingConn) CloseWrite() error { return gateway.CloseWrite(c.Conn) }
 
 // Write writes and counts.
 func (c *countingWriter) Write(b []byte) (int, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam/gateway"
 	"cofferdam/gateway/egress"
 	"cofferdam/gateway/gatewaytest"
 	"cofferdam/policy"
@@ -85,12 +86,12 @@ func TestProviderNameIsOneName(t *testing.T) {
 	}
 	for _, sni := range []string{"evil.test", "good.test", ""} {
 		r, _, err := l.handshake(providerName, sni)
-		if err == nil && r.Header.Get("X-Cofferdam-Rule") != egress.RuleHost {
+		if err == nil && r.Header.Get("X-Cofferdam-Rule") != gateway.RuleHost {
 			t.Errorf("server name %q: %v", sni, r)
 		}
 	}
 	// Another name's address, with the provider's name in the handshake.
-	if r, _, err := l.handshake("good.test", providerName); err != nil || r.Header.Get("X-Cofferdam-Rule") != egress.RuleHost {
+	if r, _, err := l.handshake("good.test", providerName); err != nil || r.Header.Get("X-Cofferdam-Rule") != gateway.RuleHost {
 		t.Errorf("provider's name at another address: %v, %v", r, err)
 	}
 	// Without TLS, on either port.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"time"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -39,9 +38,7 @@ func (g *Gateway) refuseHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) 
 
 // refuseTLS tells the reason inside the TLS connection.
 func (g *Gateway) refuseTLS(c *gateway.Caller, p *peekConn, to gateway.Target) {
-	p.SetReadDeadline(time.Now().Add(helloTimeout))
-	h, err := peekHello(p.r)
-	p.SetReadDeadline(time.Time{})
+	h, err := p.hello()
 	if err != nil {
 		reject(c, connectRequest(to), RuleProtocol, "the first message is no TLS client hello that can be read", "only HTTP and TLS leave a box")
 		alert(p, alertDecode)

@@ -85,7 +85,7 @@ func copyHalf(dst, src net.Conn) (int64, error) {
 	// Without the method sets of the connections, so that the buffer is used.
 	n, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, make([]byte, bufferSize))
 	if err == nil {
-		err = closeWrite(dst)
+		err = gateway.CloseWrite(dst)
 	}
 	return n, err
 }

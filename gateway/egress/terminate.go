@@ -100,9 +100,7 @@ func (g *Gateway) greet(c *gateway.Caller, p *peekConn, to gateway.Target, splic
 // checkHello compares the server name with the name asked for. The hello is
 // empty if it cannot be read.
 func checkHello(c *gateway.Caller, p *peekConn, to gateway.Target, splice bool) (hello, error) {
-	p.SetReadDeadline(time.Now().Add(helloTimeout))
-	h, err := peekHello(p.r)
-	p.SetReadDeadline(time.Time{})
+	h, err := p.hello()
 	r := connectRequest(to)
 	switch {
 	case err != nil:
@@ -112,7 +110,7 @@ func checkHello(c *gateway.Caller, p *peekConn, to gateway.Target, splice bool) 
 			"use a client that sends the server's name (SNI)")
 	case h.name != to.Host:
 		r.Fields = map[string]string{"sni": string(h.name)}
-		return h, reject(c, r, RuleHost, fmt.Sprintf("the TLS handshake names %s, but %s was asked for", h.name, to.Host),
+		return h, reject(c, r, gateway.RuleHost, fmt.Sprintf("the TLS handshake names %s, but %s was asked for", h.name, to.Host),
 			"connect to the host by its own name")
 	case h.ech && splice: // browsers always seem to carry one; where TLS is terminated it has no reader, and no effect
 		return h, hidden(c, to)
