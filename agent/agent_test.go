@@ -11,11 +11,11 @@ import (
 )
 
 func TestEveryAdapterLoads(t *testing.T) {
-	if diff := cmp.Diff([]string{"claude", "codex", "command", "gemini", "loop", "opencode"}, List()); diff != "" {
+	if diff := cmp.Diff([]string{"claude", "codex", "command", "gemini", "loop", "opencode"}, (Set{}).Names()); diff != "" {
 		t.Fatal(diff)
 	}
-	for _, name := range List() {
-		a, err := Load(name)
+	for _, name := range (Set{}).Names() {
+		a, err := Set{}.Load(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestEveryAdapterLoads(t *testing.T) {
 }
 
 func TestUnknownAdapterSaysWhatThereIs(t *testing.T) {
-	_, err := Load("../adapters/claude")
+	_, err := Set{}.Load("../adapters/claude")
 	if cofferdam.KindOf(err) != cofferdam.NotFound || !strings.Contains(cofferdam.HintOf(err), "claude, codex, command") {
 		t.Fatalf("got %v, hint %q", err, cofferdam.HintOf(err))
 	}
@@ -35,7 +35,7 @@ func TestUnknownAdapterSaysWhatThereIs(t *testing.T) {
 // read feeds output in pieces of n bytes.
 func read(t *testing.T, adapter, output string, n int) ([]Event, End) {
 	t.Helper()
-	a, err := Load(adapter)
+	a, err := Set{}.Load(adapter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestWhatAnAgentSays(t *testing.T) {
 }
 
 func TestEmitErrorStopsTheReader(t *testing.T) {
-	a, err := Load("claude")
+	a, err := Set{}.Load("claude")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func runVendor(t *testing.T, name, want string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a private /tmp and another user")
 	}
-	adapter, err := agent.Load(name)
+	adapter, err := agent.Set{}.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,12 +126,6 @@ func (s Set) Added(name string) bool {
 	return ok
 }
 
-// List returns the names of the adapters that come with the program, sorted.
-func List() []string { return Set{}.Names() }
-
-// Load returns an adapter that comes with the program; NotFound if there is none.
-func Load(name string) (Adapter, error) { return Set{}.Load(name) }
-
 // parse reads one adapter, judges it, and tries each of its templates.
 func parse(file string, text []byte) (Adapter, error) {
 	var a Adapter

@@ -45,10 +45,10 @@ func TestAddingAnAgentIsAddingAFile(t *testing.T) {
 	if a, err := s.Load("claude"); err != nil || a.Name != "claude" {
 		t.Errorf("%+v %v", a, err)
 	}
-	if names := s.Names(); !slices.IsSorted(names) || len(names) != len(List())+1 || !slices.Contains(names, "mine") {
+	if names := s.Names(); !slices.IsSorted(names) || len(names) != len((Set{}).Names())+1 || !slices.Contains(names, "mine") {
 		t.Errorf("%v", names)
 	}
-	if _, err := Load("mine"); cofferdam.KindOf(err) != cofferdam.NotFound {
+	if _, err := (Set{}).Load("mine"); cofferdam.KindOf(err) != cofferdam.NotFound {
 		t.Errorf("got %v", err)
 	}
 }

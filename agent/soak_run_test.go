@@ -76,7 +76,7 @@ func installed(t *testing.T, name string) (string, agent.Adapter) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a private /tmp and another user")
 	}
-	a, err := agent.Load(name)
+	a, err := agent.Set{}.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}

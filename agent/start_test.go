@@ -11,7 +11,7 @@ import (
 
 func load(t *testing.T, name string) Adapter {
 	t.Helper()
-	a, err := Load(name)
+	a, err := Set{}.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func told(t *testing.T, s Start) string {
 // speakers are the adapters that are told a task as a prompt.
 func speakers(t *testing.T) []Adapter {
 	var list []Adapter
-	for _, name := range List() {
+	for _, name := range (Set{}).Names() {
 		if a := load(t, name); a.Stdin != "" {
 			list = append(list, a)
 		}
@@ -80,7 +80,7 @@ func TestAgentsAreToldTheTaskAndTheChecks(t *testing.T) {
 // argument or variable comes near what Linux takes, 128 KiB.
 func TestLongTasksArriveByteForByte(t *testing.T) {
 	text, done := strings.Repeat("ä$(x)\n`", 25_000), strings.Repeat("'\"\\{{.}}", 25_000)
-	for _, name := range List() {
+	for _, name := range (Set{}).Names() {
 		a := load(t, name)
 		if a.Brain {
 			words, err := a.Instructions(Input{Text: text, Done: []string{done}})
