@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 
 	"cofferdam"
 )
@@ -23,6 +24,9 @@ type fileBudget struct {
 	MaxCalls  int64   `toml:"max_calls"`
 }
 
+// plainNumber writes n without an exponent: 1000000000 is what people write.
+func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+
 // fillBudget takes over limits and prices. Their ranges are those of a task's
 // own limits; zero means that there is none.
 func (f operatorFile) fillBudget(c *Config, fail func(key, reason string) error) error {
@@ -43,7 +47,7 @@ func (f operatorFile) fillBudget(c *Config, fail func(key, reason string) error)
 	} {
 		n := v.from * v.unit
 		if n != 0 && !(n >= float64(v.least) && n <= float64(v.to)) { // also what is not a number
-			return fail("budget."+v.key, fmt.Sprintf("%v is not between %v and %v", v.from, float64(v.least)/v.unit, float64(v.to)/v.unit))
+			return fail("budget."+v.key, fmt.Sprintf("%s is not between %s and %s", plainNumber(v.from), plainNumber(float64(v.least)/v.unit), plainNumber(float64(v.to)/v.unit)))
 		}
 		*v.field = int64(n + 0.5)
 	}

@@ -50,8 +50,15 @@ func TestBudget(t *testing.T) {
 		"[[price]]\nmodel = \"a\"\ninput = 1\noutput = 1\neach = 3\n": "price.each",
 		strings.Repeat("[[price]]\nmodel = \"a\"\n", maxAllow+1):      "price",
 	} {
-		if _, err := load(text); err == nil || !strings.Contains(err.Error(), `"`+key) {
-			t.Errorf("%.60q: %v does not name %s", text, err, key)
+		_, err := load(text)
+		if err == nil || !strings.Contains(err.Error(), `"`+key) {
+			t.Fatalf("%.60q: %v does not name %s", text, err, key)
+		}
+		if hint := cofferdam.HintOf(err); hint == "" || strings.Contains(hint, "allows nothing") {
+			t.Errorf("%.60q: the hint %q is not about budgets or prices", text, hint)
+		}
+		if strings.Contains(err.Error(), "e+") {
+			t.Errorf("%.60q: %v has a number with an exponent", text, err)
 		}
 	}
 }

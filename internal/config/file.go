@@ -131,7 +131,7 @@ func unknown(err error, lines map[string]int) error {
 	var de *toml.DecodeError
 	if errors.As(err, &de) {
 		key := strings.Join(de.Key(), ".")
-		return fmt.Errorf("line %d: key %q: wrong type of value: lists of text, text and tables only", lines[key], key)
+		return fmt.Errorf("line %d: key %q: wrong type of value: text needs quotes, a number has none, a list has [ ]", lines[key], key)
 	}
 	return err
 }
@@ -176,10 +176,23 @@ func keyLines(data []byte) map[string]int {
 
 var presetName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
+// hintFor is the next step after a value of key was refused.
+func hintFor(key string) string {
+	table, _, _ := strings.Cut(key, ".")
+	switch table {
+	case "budget":
+		return "correct it, or leave it out for no limit; docs/models.md has an example"
+	case "price":
+		return "docs/models.md has an example, under Budgets and prices"
+	default:
+		return "an empty list [] allows nothing"
+	}
+}
+
 // fill takes over what only the file can say.
 func (f operatorFile) fill(c *Config) error {
 	fail := func(key, reason string) error {
-		return invalid("file "+f.path, fmt.Sprintf("key %q: %s", key, reason), "an empty list [] allows nothing")
+		return invalid("file "+f.path, fmt.Sprintf("key %q: %s", key, reason), hintFor(key))
 	}
 	if len(f.body.Egress.Allow) > maxAllow || len(f.body.Egress.AllowAddresses) > maxAllow || len(f.body.Presets) > maxAllow {
 		return fail("egress", fmt.Sprintf("more than %d entries", maxAllow))
