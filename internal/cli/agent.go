@@ -35,12 +35,12 @@ func newAgentView(a *app) *cobra.Command {
 		Use: "view AGENT", Short: "Show an agent and what it would contact", Args: exactly("AGENT"),
 		Long: "Show an agent: its command line, how it is installed, and which hosts besides the model it would contact, each with the setting that keeps it from that." + calling(), Example: "  cofferdam agent view claude",
 		RunE: viewed(a, (*client.Client).Agent, func(g cofferdam.Adapter) []label {
-			from, told := "comes with Cofferdam", "yes"
+			from, told := "comes with Cofferdam", "taken while it runs"
 			if g.Added {
 				from = "added by the operator"
 			}
 			if !g.Resumes {
-				told = "no: its conversation ends with its process"
+				told = "none: its conversation ends with its process"
 			}
 			lines := []label{
 				{"agent", g.Name},
@@ -50,7 +50,7 @@ func newAgentView(a *app) *cobra.Command {
 				{"providers", strings.Join(g.Providers, " ")},
 				{"runs in", g.Place},
 				{"command", strings.Join(g.Command, " ")},
-				{"takes messages", told},
+				{"messages", told},
 				{"read as", g.Reader},
 				{"reaches", strings.Join(g.Reaches, " ")},
 			}
@@ -58,7 +58,7 @@ func newAgentView(a *app) *cobra.Command {
 				lines = append(lines, label{"setup", s})
 			}
 			for _, c := range g.Contacts {
-				lines = append(lines, label{"would contact", c.Host + ": " + c.Why + "; closed by " + c.Closed})
+				lines = append(lines, label{"contact", c.Host + ": " + c.Why + "; closed by " + c.Closed})
 			}
 			return lines
 		}),
