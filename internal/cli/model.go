@@ -28,6 +28,9 @@ func newModelAdd(a *app) *cobra.Command {
 			"  cofferdam model add work --provider openai --url https://models.example.com/v1 --key-file key.txt --allow 'gpt-5*'\n" +
 			"  cofferdam model add local --provider openai --url http://127.0.0.1:11434/v1 --no-key --default qwen3",
 		RunE: func(c *cobra.Command, args []string) error {
+			if r.NoKey && c.Flags().Changed("key-file") {
+				return usage(c, "--key-file and --no-key exclude each other")
+			}
 			r.Name = args[0]
 			if r.Provider == "" {
 				r.Provider = namedAfter(r.Name)
@@ -63,7 +66,6 @@ func newModelAdd(a *app) *cobra.Command {
 	f.BoolVar(&r.Rehearsal, "rehearsal", false, "label it: its answers come from a script, not from a model")
 	f.StringVar(&file, "key-file", "-", "file with the key; - is stdin")
 	f.BoolVar(&r.NoKey, "no-key", false, "the server asks for none")
-	c.MarkFlagsMutuallyExclusive("key-file", "no-key")
 	return c
 }
 

@@ -156,7 +156,7 @@ func (s *Service) SendTask(ctx context.Context, name, text string) (cofferdam.Ta
 	if err != nil {
 		return cofferdam.TaskMessage{}, err
 	}
-	if !hears {
+	if !hears && !t.State.Ended() { // of an ended task Send says so itself
 		return cofferdam.TaskMessage{}, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "its agent " + t.Request.Agent + " holds no conversation, so it cannot be told anything while it runs",
 			Hint: "end it with cofferdam task cancel " + t.Short() + " and give a new task",
