@@ -34,13 +34,34 @@ func (k *calls) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := k.read(w, r, p)
-	if err == nil {
-		defer x.seat.leave()
-		err = x.run()
-	}
 	if err != nil {
+		writeError(w, p, k.unread(r, err))
+		return
+	}
+	defer x.seat.leave()
+	if err := x.run(); err != nil {
 		writeError(w, p, err)
 	}
+}
+
+// unread puts on record that a request is refused before policy was asked,
+// because there is no such path or it can be read in two ways. It counts like
+// any other act; the client is told err in its protocol's own terms.
+func (k *calls) unread(r *http.Request, err error) error {
+	rule := gateway.RuleMalformed
+	switch cofferdam.KindOf(err) {
+	case cofferdam.NotFound:
+		rule = RulePath
+	case cofferdam.Invalid:
+	default:
+		return err // no judgement of the request: the session has ended, say
+	}
+	reason, hint := gateway.Explain(err)
+	act := gateway.Request{Source: "model", Kind: cofferdam.EventRequest, Resource: clip(r.Method + " " + r.URL.Path)}
+	if refused := gateway.Reject(r.Context(), k.caller, act, rule, reason, hint); cofferdam.KindOf(refused) != cofferdam.Denied {
+		return refused // it cannot go on record, or too much was tried
+	}
+	return err
 }
 
 // read takes a request in. The exchange it returns holds a seat.

@@ -92,6 +92,9 @@ func (q *request) findModel(p *protocol, o *node) error {
 // maxModelID bounds a model's id.
 const maxModelID = 256
 
+// RulePath is the rule by which a path is refused that no protocol of ours has.
+const RulePath = "no-such-path"
+
 // RuleModel is the rule by which a call for a model is refused that the
 // operator's list does not have.
 const RuleModel = "model-not-allowed"
