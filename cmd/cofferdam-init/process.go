@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -20,7 +21,7 @@ const (
 	plainTime = time.Second          // … or this long: on a busy host a look at many processes takes a second
 	leastTry  = 4                    // rounds in which everything is frozen before a kill is given up
 	killPause = 2 * time.Millisecond // a killed process needs a moment to be gone
-	reapTime  = 2 * time.Second      // for what was killed to be reaped
+	reapTime  = 15 * time.Second     // for what was killed to be reaped
 )
 
 // reap takes every process that ended, ours and orphans.
@@ -95,10 +96,10 @@ func (b *box) sweep(meant func(mark uint32) bool) int {
 	match := func(p process) bool { return !p.dead && ours(p) }
 	began, frozen := time.Now(), 0
 	for try := 0; ; try++ {
-		found := scan(match)
-		if len(found) == 0 {
+		found, quiet := look(match)
+		if len(found) == 0 && quiet {
 			// What forked while we looked was not yet there when we began.
-			if found = scan(match); len(found) == 0 {
+			if found, quiet = look(match); len(found) == 0 && quiet {
 				awaitReaped(ours)
 				return 0
 			}
@@ -107,8 +108,10 @@ func (b *box) sweep(meant func(mark uint32) bool) int {
 			unix.Kill(p.pid, unix.SIGKILL)
 		}
 		if all && (try >= killTries || time.Since(began) > plainTime) {
-			freeze(match)
-			frozen++
+			if frozen++; freeze(match) {
+				awaitReaped(ours)
+				return 0
+			}
 		}
 		if time.Since(began) > killTime && (frozen >= leastTry || !all) {
 			return len(found)
@@ -117,27 +120,41 @@ func (b *box) sweep(meant func(mark uint32) bool) int {
 	}
 }
 
-// awaitReaped waits until no process that matches is left to be reaped. Outside
-// a pid namespace others reap as well.
+// awaitReaped waits until no process that matches is left to be reaped. One that
+// is listed and cannot be read any more is about to be gone, and counts against
+// the limit until then. Outside a pid namespace others reap as well.
 func awaitReaped(match func(process) bool) {
-	for deadline := time.Now().Add(reapTime); os.Getpid() == 1 && len(scan(match)) > 0 && time.Now().Before(deadline); {
-		time.Sleep(killPause)
+	if os.Getpid() != 1 {
+		return
+	}
+	ending := map[int]bool{}
+	for _, pid := range pids() {
+		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+		ending[pid] = err != nil || match(parseStatus(pid, status))
+	}
+	for deadline := time.Now().Add(reapTime); time.Now().Before(deadline); time.Sleep(killPause) {
+		if !slices.ContainsFunc(pids(), func(pid int) bool { return ending[pid] }) {
+			return
+		}
 	}
 }
 
 // freeze stops every process but pid 1, kills those that match while nothing can
-// fork, and lets the others go on that were not stopped before.
+// fork, and lets the others go on that were not stopped before. It says
+// whether all was seen and nothing matched.
 // Preconditions: this is pid 1 of a pid namespace.
-func freeze(match func(process) bool) {
+func freeze(match func(process) bool) (none bool) {
 	before := map[int]bool{}
 	for _, p := range scan(func(p process) bool { return p.stop }) {
 		before[p.pid] = true
 	}
 	unix.Kill(-1, unix.SIGSTOP)
 	var others []process
-	for _, p := range scan(func(process) bool { return true }) {
+	all, none := look(func(process) bool { return true })
+	for _, p := range all {
 		switch {
 		case match(p):
+			none = false
 			unix.Kill(p.pid, unix.SIGKILL)
 		case !before[p.pid]:
 			others = append(others, p)
@@ -146,34 +163,48 @@ func freeze(match func(process) bool) {
 	for _, p := range others {
 		unix.Kill(p.pid, unix.SIGCONT)
 	}
+	return none
 }
 
 // scan returns the processes that match, but never this one.
 func scan(match func(process) bool) []process {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	var found []process
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		status, err := os.ReadFile("/proc/" + name + "/status")
+	found, _ := look(match)
+	return found
+}
+
+// look is scan, and says whether every process that was listed could be read:
+// those of a fork bomb live shorter than a look, so one that sees none of them
+// has not seen that there are none.
+func look(match func(process) bool) (found []process, quiet bool) {
+	quiet = true
+	for _, pid := range pids() {
+		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 		if err != nil {
+			quiet = false
 			continue
 		}
 		if p := parseStatus(pid, status); match(p) {
 			found = append(found, p)
 		}
 	}
-	return found
+	return found, quiet
+}
+
+// pids lists every process but this one.
+func pids() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // what could be read counts
+	var list []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid != os.Getpid() {
+			list = append(list, pid)
+		}
+	}
+	return list
 }
 
 // parseStatus reads /proc/PID/status. The last line of a name counts: a process
