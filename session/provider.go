@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"cofferdam"
@@ -54,13 +55,17 @@ func (p provider) gone(now time.Time) bool {
 	return p.refused >= keyRefusals || p.failed >= goneCalls && now.Sub(p.since) >= goneAfter
 }
 
-// sentence says what is wrong.
+// sentence says what is wrong, and with which model.
 func (p provider) sentence() string {
-	switch {
-	case p.denied != "":
-		return clip(p.denied, 300)
-	case p.reason == "":
-		return fmt.Sprintf("the provider of model %s does not answer (failed calls in a row: %d)", p.model, p.failed)
+	why, failed := p.denied, ""
+	if why == "" {
+		why, failed = p.reason, fmt.Sprintf(" (failed calls in a row: %d)", p.failed)
 	}
-	return fmt.Sprintf("%s (failed calls in a row: %d)", clip(p.reason, 300), p.failed)
+	if why == "" {
+		why = "the provider does not answer"
+	}
+	if name := "model " + p.model; !strings.Contains(why, name) {
+		why = name + ": " + strings.TrimPrefix(why, "model provider: ")
+	}
+	return clip(why, 300) + failed
 }
