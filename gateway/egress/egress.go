@@ -100,7 +100,7 @@ func (g *Gateway) serve(c *gateway.Caller, conn net.Conn, to gateway.Target,
 		plain(c, p, to)
 	default:
 		// The box is reset; what it tried is on record.
-		reject(c, connectRequest(to), RuleProtocol, "the connection speaks neither HTTP nor TLS",
+		_ = reject(c, connectRequest(to), RuleProtocol, "the connection speaks neither HTTP nor TLS",
 			"only HTTP and TLS leave a box")
 	}
 }

@@ -124,7 +124,7 @@ func reframe(message []byte) []byte {
 
 // alert sends a fatal TLS alert, which clients print by its name.
 func alert(w io.Writer, description byte) {
-	w.Write([]byte{recordAlert, 3, 3, 0, 2, 2, description}) // the client may be gone
+	_, _ = w.Write([]byte{recordAlert, 3, 3, 0, 2, 2, description}) // the client may be gone
 }
 
 // readOnly is a connection for a parser that only reads.

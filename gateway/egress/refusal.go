@@ -40,12 +40,12 @@ func (g *Gateway) refuseHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) 
 func (g *Gateway) refuseTLS(c *gateway.Caller, p *peekConn, to gateway.Target) {
 	h, err := p.hello()
 	if err != nil {
-		reject(c, connectRequest(to), RuleProtocol, "the first message is no TLS client hello that can be read", "only HTTP and TLS leave a box")
+		_ = reject(c, connectRequest(to), RuleProtocol, "the first message is no TLS client hello that can be read", "only HTTP and TLS leave a box")
 		alert(p, alertDecode)
 		return
 	}
 	if h.name == "" {
-		reject(c, connectRequest(to), RuleNoName, "the TLS handshake names no server", "use a client that sends the server's name (SNI)")
+		_ = reject(c, connectRequest(to), RuleNoName, "the TLS handshake names no server", "use a client that sends the server's name (SNI)")
 		alert(p, alertUnrecognized)
 		return
 	}

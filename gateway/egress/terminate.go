@@ -163,7 +163,7 @@ func (g *Gateway) terminate(c *gateway.Caller, p *peekConn, to gateway.Target) n
 		return inner
 	case c.Live.Err() != nil:
 	case err == nil:
-		unheard(c, to, RuleProtocol, "what is inside TLS is no HTTP, and nothing else is read there", passHint(c, to))
+		_ = unheard(c, to, RuleProtocol, "what is inside TLS is no HTTP, and nothing else is read there", passHint(c, to))
 	case distrust(err) || isAlert(err, alertECHRequired) || hungUp(err) && time.Since(begun) < distrustTimeout:
 		failedHandshake(c, to, err) // some clients see what is wrong only when it is over
 	}
@@ -190,10 +190,10 @@ func failedHandshake(c *gateway.Caller, to gateway.Target, err error) {
 		untrusted(c, to, err)
 		return
 	case isAlert(err, alertECHRequired):
-		hidden(c, to)
+		_ = hidden(c, to)
 		return
 	}
-	unheard(c, to, RuleProtocol, "the TLS handshake did not come about: "+gateway.Clip(err.Error()),
+	_ = unheard(c, to, RuleProtocol, "the TLS handshake did not come about: "+gateway.Clip(err.Error()),
 		"use a client that speaks TLS 1.2 or 1.3, or: "+passHint(c, to))
 }
 
@@ -212,7 +212,7 @@ func untrusted(c *gateway.Caller, to gateway.Target, err error) {
 	if distrust(err) {
 		how = fmt.Sprintf("answered our certificate with %q", err.Error())
 	}
-	unheard(c, to, RuleUntrusted,
+	_ = unheard(c, to, RuleUntrusted,
 		fmt.Sprintf("the client does not trust the authority under which %s is read: it %s", to.Host, how),
 		"let it trust "+TrustPath+" (SSL_CERT_FILE, NODE_EXTRA_CA_CERTS and their like name it in every box); for a client that has its certificates built in, "+passHint(c, to))
 }

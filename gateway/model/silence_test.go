@@ -19,7 +19,7 @@ import (
 // piped plays a call whose packets take no time: the client's request goes
 // through the gateway to a provider, all over pipes, and what the client gets is
 // returned with how it ended.
-func piped(t *testing.T, provider http.HandlerFunc, request string) (string, error, []cofferdam.Event) {
+func piped(t *testing.T, provider http.HandlerFunc, request string) (string, []cofferdam.Event, error) {
 	t.Helper()
 	caller, record, end := gatewaytest.NewCaller(t, policy.Grant{Model: "provider"})
 	defer end()
@@ -44,12 +44,12 @@ func piped(t *testing.T, provider http.HandlerFunc, request string) (string, err
 	defer client.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: client}).Post("http://box/v1/messages", "application/json", strings.NewReader(request))
 	if err != nil {
-		return "", err, nil
+		return "", nil, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	synctest.Wait()
-	return string(text), err, record.Events()
+	return string(text), record.Events(), err
 }
 
 // TestStreamPassesByteForByte: pauses where a stream may have them, and where
@@ -62,7 +62,7 @@ func TestStreamPassesByteForByte(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"20 s": 20 * time.Second, "5 min": 5 * time.Minute, "14 min": 14 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got, err, events := piped(t, func(w http.ResponseWriter, _ *http.Request) {
+				got, events, err := piped(t, func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", "text/event-stream")
 					for _, p := range pieces {
 						io.WriteString(w, p)
@@ -86,7 +86,7 @@ func TestStreamPassesByteForByte(t *testing.T) {
 func TestSilentProviderIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		got, err, events := piped(t, func(w http.ResponseWriter, r *http.Request) {
+		got, events, err := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: {\"type\":\"content_block_start\"}\n\n")
 			w.(http.Flusher).Flush()
@@ -110,7 +110,7 @@ func TestBeginningOfAStreamIsHeldForMoments(t *testing.T) {
 		first := "data: {\"type\":\"message_start\"}\n\ndata: {\"type\":\"ping\"}\n\n"
 		came := make(chan time.Duration, 1)
 		begun := time.Now()
-		got, err, _ := piped(t, func(w http.ResponseWriter, r *http.Request) {
+		got, _, err := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, first)
 			w.(http.Flusher).Flush()

@@ -110,7 +110,7 @@ func createTask(c *call) (any, error) {
 }
 
 func listTasks(c *call) (any, error) {
-	f := task.Filter{Limit: int(min(number(c.query, "limit"), task.MaxList)), Before: int64(number(c.query, "before"))} //nolint:gosec // 63 bits by query
+	f := task.Filter{Limit: int(min(number(c.query, "limit"), task.MaxList)), Before: int64(number(c.query, "before"))} // 63 bits by query
 	if state := c.query.Get("state"); state != "" {
 		if !slices.Contains(stateNames(), cofferdam.TaskState(state)) {
 			return nil, invalid("state", fmt.Sprintf("%q is none", visible(state)), "one of queued, preparing, running, verifying, waiting, in review, done, nothing to do, blocked, failed, timed out, cancelled")
