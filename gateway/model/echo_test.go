@@ -24,7 +24,9 @@ func TestKeyIsNotEchoed(t *testing.T) {
 		answer func(w http.ResponseWriter, r *http.Request)
 		passes bool // the answer goes on without it
 	}{
-		"error":  {func(w http.ResponseWriter, r *http.Request) { http.Error(w, fmt.Sprint(r.Header), http.StatusUnauthorized) }, false},
+		"error": {func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, fmt.Sprint(r.Header), http.StatusUnauthorized)
+		}, false},
 		"answer": {func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, `{"headers":%q}`, fmt.Sprint(r.Header)) }, false},
 		"header": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Request-Id", "for "+realKey)
