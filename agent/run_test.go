@@ -53,23 +53,30 @@ func TestVendors(t *testing.T) {
 	}
 }
 
-func runVendor(t *testing.T, name, want string) {
-	if testing.Short() {
-		t.Skip("installs a package: not with -short")
-	}
+// installed sets an adapter up in a folder of its own.
+func installed(t *testing.T, name string) (string, agent.Adapter) {
+	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("needs npm: install it with apt-get install npm")
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a private /tmp and another user")
 	}
-	adapter, err := agent.Set{}.Load(name)
+	a, err := agent.Set{}.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := room(t)
+	install(t, a, filepath.Join(dir, "env"))
+	return dir, a
+}
+
+func runVendor(t *testing.T, name, want string) {
+	if testing.Short() {
+		t.Skip("installs a package: not with -short")
+	}
+	dir, adapter := installed(t, name)
 	env := filepath.Join(dir, "env")
-	install(t, adapter, env)
 	record, counts, url := serveModel(t, adapter.Providers[0])
 	in := agent.Input{Text: "make the file made.txt", Branch: "cofferdam/t-1-1", EnvDir: env, ModelURL: url, Home: filepath.Join(dir, "home")}
 	seen, end := run(t, adapter, in, dir)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,6 +47,7 @@ bash printf old >made.txt; ls
 // in its own.
 func TestOpencodeAndGemini(t *testing.T) {
 	for _, name := range []string{"opencode", "gemini"} {
+		soak(t)
 		dir, a := installed(t, name)
 		for _, provider := range a.Providers {
 			t.Run(name+"/"+provider, func(t *testing.T) { twoRuns(t, a, provider, "", dir) })
@@ -58,31 +58,19 @@ func TestOpencodeAndGemini(t *testing.T) {
 // TestGeminiJoinsURLs is BR-12: Gemini CLI with the base URLs that people give
 // it. The rehearsal wants its signatures back as it gave them.
 func TestGeminiJoinsURLs(t *testing.T) {
+	soak(t)
 	dir, a := installed(t, "gemini")
 	for _, suffix := range []string{"/", "/v1beta", "/v1beta/"} {
 		t.Run(suffix, func(t *testing.T) { twoRuns(t, a, "gemini", suffix, dir) })
 	}
 }
 
-// installed sets an adapter up.
-func installed(t *testing.T, name string) (string, agent.Adapter) {
+// soak skips what takes long.
+func soak(t *testing.T) {
 	t.Helper()
 	if os.Getenv("COFFERDAM_SOAK") == "" {
 		t.Skip("takes long: make soak runs it, or COFFERDAM_SOAK=1")
 	}
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("needs npm: install it with apt-get install npm")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: a private /tmp and another user")
-	}
-	a, err := agent.Set{}.Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := room(t)
-	install(t, a, filepath.Join(dir, "env"))
-	return dir, a
 }
 
 // twoRuns plays turns with an agent, through the model gateway, whose URL it is

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -76,6 +77,9 @@ func (b *brain) try(ctx context.Context, q question, body []byte) (e entry, wait
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return entry{}, retryAfter(resp.Header), readFault(resp)
+	}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/html" {
+		return entry{}, 0, &fault{status: resp.StatusCode, message: "a web page; look at the address with: cofferdam model view", final: true}
 	}
 	e, err = readStream(resp.Body, b.dialect.stream())
 	if err == nil && len(e.calls()) == 0 && strings.TrimSpace(e.words()) == "" {

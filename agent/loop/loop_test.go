@@ -218,6 +218,7 @@ func TestModelFaults(t *testing.T) {
 		"wrong key":              {reply{status: 401, say: "invalid x-api-key"}, 99, 1, End{End: agent.End{Said: "blocked", Failed: true, Message: "the model provider answered 401: invalid x-api-key"}}},
 		"refused by the gateway": {reply{status: 403, say: "cofferdam: no", header: http.Header{ruleHeader: {"model-not-allowed"}}}, 99, 1, End{End: agent.End{Said: "blocked", Failed: true, Message: "the model provider answered 403: cofferdam: no"}}},
 		"budget":                 {reply{status: 400, say: "cofferdam: tokens: 5 of 4", header: http.Header{ruleHeader: {"budget"}}}, 99, 1, End{Exhausted: true, End: agent.End{Said: "blocked", Failed: true, Message: "cofferdam: tokens: 5 of 4"}}},
+		"a web page":             {reply{raw: "<html></html>", header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}}, 99, 1, End{End: agent.End{Said: "blocked", Failed: true, Message: "the model provider answered 200: a web page; look at the address with: cofferdam model view"}}},
 		"a redirect":             {reply{status: 302, say: "elsewhere"}, 99, 1, End{End: agent.End{Said: "blocked", Failed: true, Message: "the model provider answered 302: elsewhere"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
