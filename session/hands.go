@@ -45,8 +45,9 @@ func (h hands) Exec(ctx context.Context, c sandbox.Command, stdin []byte) (loop.
 const maxFeeds = 32
 
 // feed runs a command that reads stdin. How much of it a process gave to the
-// command that ended before the command did is not known, so such a command is
-// ended and runs again under another id: it has to be one that may run twice.
+// command that ended before the command did is not known, so the input of such a
+// command is ended, and it runs again under another id: it has to be one that
+// does nothing with half its input and that may run twice.
 func (h hands) feed(ctx context.Context, c sandbox.Command, stdin []byte, also func(sandbox.Stream, []byte) error) (*ran, error) {
 	a := h.a
 	id := c.ID
@@ -78,13 +79,21 @@ func (h hands) feed(ctx context.Context, c sandbox.Command, stdin []byte, also f
 	return nil, fail(cofferdam.ReasonInternal, fmt.Sprintf("command %s was cut %d times", id, maxFeeds))
 }
 
-// abandon ends a command of an earlier process; it may never have been started.
+// abandon lets a command of an earlier process come to its end without further
+// input; it may never have been started. Killed, it could leave half a file.
 func (h hands) abandon(ctx context.Context, id cofferdam.ExecID) error {
-	err := h.a.box.Kill(ctx, id)
-	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+	err := h.a.box.Write(ctx, id, nil, true)
+	switch cofferdam.KindOf(err) {
+	case cofferdam.NotFound:
 		if _, gone := h.a.box.Status(ctx); gone == nil {
 			return nil
 		}
+		return boxError(err)
+	case cofferdam.Conflict:
+		err = nil // its input has ended
+	}
+	if err == nil {
+		_, err = h.a.box.Attach(ctx, id, sandbox.Offsets{}, func(sandbox.Stream, int64, []byte) error { return nil })
 	}
 	return boxError(err)
 }

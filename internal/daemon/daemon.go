@@ -176,7 +176,7 @@ func (s *server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.flow.Run(ctx); err != nil {
+	if err := s.work(ctx); err != nil {
 		return err
 	}
 	serving, stop := context.WithCancel(ctx)
@@ -203,6 +203,24 @@ func (s *server) serve(ctx context.Context) error {
 		return nil
 	}
 	return first
+}
+
+// work begins to work on tasks, for as long as somebody looks after the engine.
+func (s *server) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.engine.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := s.flow.Run(ctx)
+	if gone := s.engine.Err(); err != nil && gone != nil {
+		return gone
+	}
+	return err
 }
 
 func (s *server) service() *service.Service {

@@ -109,6 +109,7 @@ const (
 	waitPause       = 15 * time.Minute // a waiting workflow looks by itself this often
 	sweepPause      = 15 * time.Second
 	stopPause       = 10 * time.Second
+	startPause      = time.Second // between tries to begin
 )
 
 const (
@@ -154,29 +155,50 @@ func New(ctx context.Context, o Options) *Flow {
 		o.Landable = func(context.Context, cofferdam.Task) error { return nil }
 	}
 	life, stop := context.WithCancelCause(ctx)
-	f := &Flow{o: o, life: life, stop: stop, steps: newSteps(o)}
-	f.worker = worker.New(o.Client, queue, worker.Options{
-		BackgroundActivityContext:          life,
+	return &Flow{o: o, life: life, stop: stop, steps: newSteps(o)}
+}
+
+// hire starts a worker. One that did not start never does: each try needs a new one.
+func (f *Flow) hire() error {
+	w := worker.New(f.o.Client, queue, worker.Options{
+		BackgroundActivityContext:          f.life,
 		MaxConcurrentActivityExecutionSize: maxActivities,
 		WorkerStopTimeout:                  stopPause,
 		DisableRegistrationAliasing:        true,
 	})
-	f.worker.RegisterWorkflowWithOptions(attempt, workflow.RegisterOptions{Name: workflowName})
+	w.RegisterWorkflowWithOptions(attempt, workflow.RegisterOptions{Name: workflowName})
 	for name, do := range f.steps.table() {
-		f.worker.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: string(name)})
+		w.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: string(name)})
 	}
-	return f
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("starting to work on tasks: %w", err)
+	}
+	f.worker = w
+	return nil
 }
 
 // Run starts to work: it takes up everything that is open in the store and
 // then looks for what was missed, until Close. It returns once the first is done.
+// An engine that is away is waited for as long as ctx lasts.
 func (f *Flow) Run(ctx context.Context) error {
-	if err := f.worker.Start(); err != nil {
-		return fmt.Errorf("starting to work on tasks: %w", err)
-	}
-	asleep, err := f.resume(ctx)
-	if err != nil {
-		return err
+	var asleep []Input
+	for {
+		err := error(nil)
+		if f.worker == nil {
+			err = f.hire()
+		}
+		if err == nil {
+			asleep, err = f.resume(ctx)
+		}
+		if err == nil {
+			break
+		}
+		f.o.Log.WarnContext(ctx, "work cannot begin and is tried again", slog.Any("error", err))
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(startPause):
+		}
 	}
 	f.swept.Go(func() {
 		if err := f.startAll(f.life, asleep); err != nil && f.life.Err() == nil {
@@ -191,7 +213,9 @@ func (f *Flow) Run(ctx context.Context) error {
 // their boxes; the next Run goes on with them.
 func (f *Flow) Close() {
 	f.stop(errClosing)
-	f.worker.Stop()
+	if f.worker != nil {
+		f.worker.Stop()
+	}
 	f.swept.Wait()
 }
 
