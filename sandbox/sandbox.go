@@ -17,17 +17,6 @@ import (
 	"cofferdam"
 )
 
-// Tier is a kind of isolation. ARCHITECTURE.md lists them.
-type Tier string
-
-// The tiers that exist today.
-const (
-	GVisor Tier = "gvisor"
-	// None is the test-only driver without a boundary: positive controls of
-	// attack scripts run on it. Only the fake in sandboxtest offers it.
-	None Tier = "none"
-)
-
 // Where things are inside every box.
 const (
 	WorkDir = "/work"       // the workspace, writable, bounded by Limits.Disk
@@ -36,11 +25,37 @@ const (
 	UserID  = 1000          // uid and gid of every command; never 0
 )
 
+// Images that are no folder.
+const (
+	HostImage = "host"
+	HostView  = "host-view"
+)
+
+// SnapshotID names a snapshot: "s-" and 32 hexadecimal digits.
+type SnapshotID string
+
+// Snapshot is a box at one moment, kept by its driver until it is removed.
+type Snapshot struct {
+	ID     SnapshotID       `json:"id"`
+	Box    cofferdam.BoxID  `json:"box"` // that it was taken of
+	Tier   Tier             `json:"tier"`
+	Digest cofferdam.Digest `json:"digest"` // of all it holds; a box is not made from one that differs
+	Size   int64            `json:"size"`   // bytes on disk
+	Taken  time.Time        `json:"taken"`
+	Paused time.Duration    `json:"paused"` // how long the box stood still for it
+}
+
 // Spec says what a box is made from. All of it is fixed at Create.
 type Spec struct {
-	ID    cofferdam.BoxID // chosen by the caller; creating it twice is a conflict
-	Tier  Tier
-	Image string // "host" (an allow-list of the host's /usr and /etc) or an absolute folder
+	ID   cofferdam.BoxID // chosen by the caller; creating it twice is a conflict
+	Tier Tier
+	// Image is HostImage (an allow-list of the host's /usr and /etc), HostView
+	// (all of the host, read-only, credentials unreadable) or an absolute folder.
+	Image string
+	// Snapshot makes a box that goes on from one; its tier, image, Env and limits
+	// must be those of the box that was taken. Its id, host name, tokens,
+	// entropy and clock are new, and its workspace is a copy. "" for none.
+	Snapshot SnapshotID
 	// Env is the absolute path of a file-system image on the host, mounted at
 	// EnvDir; "" for none. With SetupPhase it is made if missing, at most
 	// Limits.Disk large, and writable; otherwise it must exist and is read-only.
@@ -134,20 +149,12 @@ type Offsets struct {
 // at the journal's cap the command waits: nothing is lost.
 type Sink func(s Stream, off int64, p []byte) error
 
-// BoxState is where a box stands.
-type BoxState string
-
-// The states of a box that a Driver reports.
-const (
-	Ready   BoxState = "ready"
-	Stopped BoxState = "stopped"
-)
-
 // Status is what a box really is: what goes into trace and proof.
 type Status struct {
 	ID      cofferdam.BoxID  `json:"id"`
 	State   BoxState         `json:"state"`
 	Reason  string           `json:"reason,omitempty"`
+	Changes []Change         `json:"changes"` // the last ones; the last of them is State
 	Tier    Tier             `json:"tier"`
 	Kernel  string           `json:"kernel"` // what the box sees as its kernel: "gVisor <version>, systrap"
 	Flags   []string         `json:"flags"`  // of the sandbox program; and how the workspace has its size: workspace=…
@@ -176,6 +183,12 @@ type Driver interface {
 	Open(ctx context.Context, id cofferdam.BoxID) (Box, error)
 	// List returns every box there is.
 	List(ctx context.Context) ([]Status, error)
+	// Offers says which tiers the driver has and what they can do. What a tier
+	// lacks is refused by Lacking's error.
+	Offers(ctx context.Context) ([]Offer, error)
+	// RemoveSnapshot removes a snapshot. Removing it twice is no error, and boxes
+	// made from it go on.
+	RemoveSnapshot(ctx context.Context, id SnapshotID) error
 }
 
 // Box is one box. It and its commands live on when its holder goes away.
@@ -196,6 +209,19 @@ type Box interface {
 	// Wire lends a fresh queue of the box's network device, a TAP descriptor
 	// with Ethernet frames, and detaches the one lent before (fencing).
 	Wire(ctx context.Context) (*os.File, error)
+	// Wait returns once the box is in one of the states, or is over.
+	Wait(ctx context.Context, states ...BoxState) (Change, error)
+	// Pause stops all of the box's processes where they are; it keeps its memory
+	// and its wire. Calls that need it running are refused with a Conflict.
+	Pause(ctx context.Context) error
+	// Suspend writes the box's memory to disk and ends its processes on the host.
+	// Its commands live on at Resume; connections to outside do not.
+	Suspend(ctx context.Context) error
+	// Resume lets a paused or suspended box go on. After Suspend its entropy and
+	// clock are new. One that runs already is no error.
+	Resume(ctx context.Context) error
+	// Snapshot takes the box as it is under a new id while it goes on running.
+	Snapshot(ctx context.Context, id SnapshotID) (Snapshot, error)
 	// Destroy ends the box and removes all it had. Destroying twice is no error.
 	Destroy(ctx context.Context) error
 }

@@ -166,7 +166,7 @@ func (a *attempt) ready(ctx context.Context) error {
 	if err != nil {
 		return boxError(err)
 	}
-	if st.State != sandbox.Ready {
+	if st.State.Over() {
 		return fail(cofferdam.ReasonBox, errBoxLost.Error()+": "+st.Reason)
 	}
 	known := false

@@ -20,6 +20,8 @@ import (
 
 // box is one box. Its fields are set while it is built, before others see it.
 type box struct {
+	sandbox.Lacks
+	life      *sandbox.Life
 	d         *Driver
 	spec      sandbox.Spec // complete: every limit is set
 	created   time.Time
@@ -47,15 +49,25 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, State: sandbox.Ready, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.flags(),
+		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.flags(),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created,
 	}
 	select {
 	case <-b.host.Done():
-		s.State, s.Reason = sandbox.Stopped, b.whyEnded()
+		if err := b.life.Move(sandbox.Failed, b.whyEnded(), sandbox.ByBox); err != nil && !b.life.Now().State.Over() {
+			return s, err
+		}
 	default:
 	}
+	s.Changes = b.life.Changes()
+	last := s.Changes[len(s.Changes)-1]
+	s.State, s.Reason = last.State, last.Reason
 	return s, nil
+}
+
+// Wait returns once the box is in one of the states, or is over.
+func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
+	return b.life.Wait(ctx, states...)
 }
 
 // flags are those of the sandbox program, and how the workspace has its size.

@@ -41,7 +41,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := d.reserve(spec.ID); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, spec: spec, created: time.Now(), dir: d.boxDir(spec.ID), meter: newMeter()}
+	b := &box{d: d, Lacks: d.Lacks, life: sandbox.NewLife(), spec: spec, created: time.Now(), dir: d.boxDir(spec.ID), meter: newMeter()}
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
 		if left := b.tearDown("it could not be started"); left != nil {
@@ -49,6 +49,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 		}
 		d.settle(spec.ID, nil)
 		return nil, wrap(err, spec.ID)
+	}
+	if err := b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver); err != nil {
+		return nil, err
 	}
 	d.settle(spec.ID, b)
 	return b, nil

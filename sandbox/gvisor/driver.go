@@ -36,6 +36,7 @@ type Options struct {
 // Driver makes boxes of the gvisor tier. One process uses one root; whoever
 // calls New sees to that.
 type Driver struct {
+	sandbox.Lacks
 	o        Options
 	state    string // gVisor's own files; a short path, since there are sockets in it
 	conf     *config.Config
@@ -67,7 +68,7 @@ func New(o Options) (*Driver, error) {
 	}
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
-	d := &Driver{o: o, state: filepath.Join("/run", name), flags: flags(filepath.Join("/run", name)), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
+	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: filepath.Join("/run", name), flags: flags(filepath.Join("/run", name)), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
 	d.projects = quota.New(sum[:])
 	silenceLibrary()
 	var err error

@@ -110,7 +110,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 				t.Fatal("cannot kill the sandbox")
 			}
 			<-b.(*box).host.Done()
-			if s, err := b.Status(context.Background()); err != nil || s.State != sandbox.Stopped || s.Reason == "" {
+			if s, err := b.Status(context.Background()); err != nil || s.State != sandbox.Failed || s.Reason == "" {
 				t.Errorf("status of a killed box: %+v, %v", s, err)
 			}
 		}

@@ -67,6 +67,10 @@ func (c *call) do(ctx context.Context) (reply, error) {
 		return c.list(ctx)
 	case opCreate:
 		return c.create(ctx)
+	case opOffers:
+		return c.offers(ctx)
+	case opForget:
+		return reply{}, c.forget(ctx)
 	}
 	b, err := c.open(ctx)
 	if c.r.Op == opDestroy && cofferdam.KindOf(err) == cofferdam.NotFound {
@@ -94,6 +98,25 @@ func (c *call) do(ctx context.Context) (reply, error) {
 	case opDestroy:
 		return reply{}, b.Destroy(ctx)
 	}
+	return c.live(ctx, b)
+}
+
+// live does what takes a box from a state to another.
+func (c *call) live(ctx context.Context, b sandbox.Box) (reply, error) {
+	switch c.r.Op {
+	case opWait:
+		change, err := b.Wait(ctx, c.r.States...)
+		return reply{Change: &change}, err
+	case opPause:
+		return reply{}, b.Pause(ctx)
+	case opSuspend:
+		return reply{}, b.Suspend(ctx)
+	case opResume:
+		return reply{}, b.Resume(ctx)
+	case opSnapshot:
+		s, err := b.Snapshot(ctx, c.r.Snapshot)
+		return reply{Snapshot: &s}, err
+	}
 	return reply{}, invalid(fmt.Sprintf("there is no call %.40q", string(c.r.Op)))
 }
 
@@ -107,6 +130,27 @@ func (c *call) check(ctx context.Context) (reply, error) {
 		re.Findings = append(re.Findings, findings...)
 	}
 	return re, nil
+}
+
+func (c *call) offers(ctx context.Context) (reply, error) {
+	var re reply
+	for _, tier := range c.tiers {
+		offers, err := c.drivers[tier].Offers(ctx)
+		if err != nil {
+			return reply{}, err
+		}
+		re.Offers = append(re.Offers, offers...)
+	}
+	return re, nil
+}
+
+// forget removes a snapshot, whichever driver has it.
+func (c *call) forget(ctx context.Context) error {
+	var errs []error
+	for _, tier := range c.tiers {
+		errs = append(errs, c.drivers[tier].RemoveSnapshot(ctx, c.r.Snapshot))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *call) list(ctx context.Context) (reply, error) {

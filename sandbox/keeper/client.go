@@ -59,6 +59,18 @@ func (c *Client) List(ctx context.Context) ([]sandbox.Status, error) {
 	return re.List, err
 }
 
+// Offers says which tiers the keeper has.
+func (c *Client) Offers(ctx context.Context) ([]sandbox.Offer, error) {
+	re, err := c.call(ctx, request{Op: opOffers})
+	return re.Offers, err
+}
+
+// RemoveSnapshot removes a snapshot.
+func (c *Client) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	_, err := c.call(ctx, request{Op: opForget, Snapshot: id})
+	return err
+}
+
 // box is a sandbox.Box behind the socket.
 type box struct {
 	client *Client

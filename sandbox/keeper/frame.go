@@ -16,7 +16,7 @@ import (
 )
 
 // Version is spoken by both ends; they refuse any other.
-const Version = 1
+const Version = 2
 
 // Bounds of a connection.
 const (
@@ -63,6 +63,14 @@ const (
 	opKill    op = "kill"
 	opWire    op = "wire"
 	opDestroy op = "destroy"
+
+	opWait     op = "wait"
+	opPause    op = "pause"
+	opSuspend  op = "suspend"
+	opResume   op = "resume"
+	opSnapshot op = "snapshot"
+	opForget   op = "forget" // a snapshot
+	opOffers   op = "offers"
 )
 
 type request struct {
@@ -74,6 +82,9 @@ type request struct {
 	From    sandbox.Offsets  `json:"from"`
 	Size    int64            `json:"size,omitempty"` // write: bytes that follow
 	EOF     bool             `json:"eof,omitempty"`
+
+	States   []sandbox.BoxState `json:"states,omitempty"`
+	Snapshot sandbox.SnapshotID `json:"snapshot,omitempty"`
 }
 
 type reply struct {
@@ -82,6 +93,9 @@ type reply struct {
 	Status   *sandbox.Status   `json:"status,omitempty"`
 	List     []sandbox.Status  `json:"list,omitempty"`
 	Result   *sandbox.Result   `json:"result,omitempty"`
+	Change   *sandbox.Change   `json:"change,omitempty"`
+	Snapshot *sandbox.Snapshot `json:"snapshot,omitempty"`
+	Offers   []sandbox.Offer   `json:"offers,omitempty"`
 }
 
 // wireCommand is a sandbox.Command whose strings are bytes: JSON would change

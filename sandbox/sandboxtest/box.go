@@ -17,6 +17,8 @@ import (
 
 // fakeBox is a box of Fake: a real cofferdam-init, with the host around it.
 type fakeBox struct {
+	sandbox.Lacks
+	life    *sandbox.Life
 	fake    *Fake
 	spec    sandbox.Spec
 	dir     string
@@ -35,7 +37,7 @@ func (f *Fake) make(ctx context.Context, spec sandbox.Spec) (*fakeBox, error) {
 	if spec.Limits.OpenFiles == 0 {
 		spec.Limits.OpenFiles = sandbox.DefaultLimits.OpenFiles
 	}
-	b := &fakeBox{fake: f, spec: spec, dir: filepath.Join(f.dir, string(spec.ID)), created: time.Now()}
+	b := &fakeBox{Lacks: f.Lacks, life: sandbox.NewLife(), fake: f, spec: spec, dir: filepath.Join(f.dir, string(spec.ID)), created: time.Now()}
 	for _, dir := range []string{b.root(), b.work()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("make folder of box: %w", err)
@@ -83,7 +85,10 @@ func (b *fakeBox) boot(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	return b.host.Ready(ctx)
+	if err := b.host.Ready(ctx); err != nil {
+		return err
+	}
+	return b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
 }
 
 // ID returns the box's name.
@@ -92,15 +97,25 @@ func (b *fakeBox) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says that nothing is bounded but what pid 1 bounds.
 func (b *fakeBox) Status(ctx context.Context) (sandbox.Status, error) {
 	st := sandbox.Status{
-		ID: b.spec.ID, State: sandbox.Ready, Tier: sandbox.None, Kernel: kernel(), Image: b.spec.Image, Created: b.created,
+		ID: b.spec.ID, Tier: sandbox.None, Kernel: kernel(), Image: b.spec.Image, Created: b.created,
 		Limits: cofferdam.Limits{OpenFiles: b.spec.Limits.OpenFiles},
 	}
 	select {
 	case <-b.host.Done():
-		st.State, st.Reason = sandbox.Stopped, "pid 1 ended"
+		if err := b.life.Move(sandbox.Failed, "pid 1 ended", sandbox.ByBox); err != nil && !b.life.Now().State.Over() {
+			return st, err
+		}
 	default:
 	}
+	st.Changes = b.life.Changes()
+	last := st.Changes[len(st.Changes)-1]
+	st.State, st.Reason = last.State, last.Reason
 	return st, ctx.Err()
+}
+
+// Wait returns once the box is in one of the states, or is over.
+func (b *fakeBox) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
+	return b.life.Wait(ctx, states...)
 }
 
 // Start starts a command.

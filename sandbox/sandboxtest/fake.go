@@ -29,6 +29,7 @@ import (
 // /home/agent; a pid namespace is there so that they can be ended. It is the
 // positive control of attack scripts and stands in for a real driver in tests.
 type Fake struct {
+	sandbox.Lacks
 	dir  string
 	init string // path of cofferdam-init
 
@@ -55,7 +56,7 @@ func NewFake(dir string) (*Fake, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find folder of boxes: %w", err)
 	}
-	f := &Fake{dir: dir, init: filepath.Join(dir, "cofferdam-init"), boxes: map[cofferdam.BoxID]*fakeBox{}}
+	f := &Fake{Lacks: sandbox.Lacks{Tier: sandbox.None}, dir: dir, init: filepath.Join(dir, "cofferdam-init"), boxes: map[cofferdam.BoxID]*fakeBox{}}
 	if _, err := os.Stat(f.init); err == nil {
 		return f, nil
 	}

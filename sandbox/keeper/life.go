@@ -1,0 +1,38 @@
+package keeper
+
+import (
+	"context"
+
+	"cofferdam/sandbox"
+)
+
+func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
+	re, err := b.client.call(ctx, request{Op: opWait, Box: b.id, States: states})
+	if err != nil || re.Change == nil {
+		return sandbox.Change{}, err
+	}
+	return *re.Change, nil
+}
+
+func (b *box) Pause(ctx context.Context) error {
+	_, err := b.client.call(ctx, request{Op: opPause, Box: b.id})
+	return err
+}
+
+func (b *box) Suspend(ctx context.Context) error {
+	_, err := b.client.call(ctx, request{Op: opSuspend, Box: b.id})
+	return err
+}
+
+func (b *box) Resume(ctx context.Context) error {
+	_, err := b.client.call(ctx, request{Op: opResume, Box: b.id})
+	return err
+}
+
+func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	re, err := b.client.call(ctx, request{Op: opSnapshot, Box: b.id, Snapshot: id})
+	if err != nil || re.Snapshot == nil {
+		return sandbox.Snapshot{}, err
+	}
+	return *re.Snapshot, nil
+}
