@@ -39,6 +39,13 @@ func (f dataFile) Sync() error {
 	return errors.Join(err, serr)
 }
 
+// quickFile is an *os.File that is not synced: what was written survives the
+// end of this process, and no loss of power.
+type quickFile struct{ *os.File }
+
+// Sync does nothing.
+func (quickFile) Sync() error { return nil }
+
 // openLog opens path for appending and locks it for this process; fresh says
 // that it was made just now.
 func openLog(path string) (f *os.File, fresh bool, err error) {
@@ -64,19 +71,35 @@ func openLog(path string) (f *os.File, fresh bool, err error) {
 // writeFile puts data at path so that after a crash there is the old file or
 // the whole new one: write and sync another name, rename, sync the folder.
 func writeFile(path string, data []byte) error {
+	if err := replace(path, data, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// replace writes another name, syncs it by sync, and renames it.
+func replace(path string, data []byte, sync func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {
 		return err
 	}
 	_, werr := f.Write(data)
-	err = errors.Join(werr, f.Sync(), f.Close())
+	err = errors.Join(werr, sync(f), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
+}
+
+// put is writeFile, as far as s is synced at all.
+func (s *Store) put(path string, data []byte) error {
+	if s.brief {
+		return replace(path, data, func(*os.File) error { return nil })
+	}
+	return writeFile(path, data)
 }
 
 // syncDir makes the names in dir durable.

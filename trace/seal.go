@@ -45,7 +45,7 @@ func (l *Log) Seal(ctx context.Context) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	if err := writeFile(l.store.sealPath(l.id), note); err != nil {
+	if err := l.store.put(l.store.sealPath(l.id), note); err != nil {
 		return Head{}, unavailable("seal trace of "+l.title(), err)
 	}
 	l.mu.Lock()

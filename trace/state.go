@@ -86,6 +86,9 @@ func (l *Log) load(f *os.File) error {
 	}
 	l.state = s
 	l.file = dataFile{f}
+	if l.store.brief {
+		l.file = quickFile{f}
+	}
 	if torn > 0 {
 		l.damaged = true
 		l.gap = &gap{

@@ -28,6 +28,8 @@ type Store struct {
 	red  *redact.Redactor
 	host *Log
 
+	brief bool // nothing is synced
+
 	heading sync.Mutex // held while host.head is written
 	opening sync.Mutex // held while a session's log is opened, before mu
 
@@ -41,13 +43,25 @@ type Store struct {
 // is redacted by red first, and heads are signed with key. Only one process can
 // have dir open.
 func Open(dir string, key proof.Signer, red *redact.Redactor) (*Store, error) {
+	return open(dir, key, red, false)
+}
+
+// OpenBrief is Open for a record that is exported as soon as its one session is
+// over, which is shorter than a disk takes to sync: what was recorded survives
+// the end of this process at any moment, and no loss of power, durable events
+// no more than others.
+func OpenBrief(dir string, key proof.Signer, red *redact.Redactor) (*Store, error) {
+	return open(dir, key, red, true)
+}
+
+func open(dir string, key proof.Signer, red *redact.Redactor, brief bool) (*Store, error) {
 	if key.Name() == "" {
 		return nil, &cofferdam.Error{Op: "trace.Open", Kind: cofferdam.Invalid, Subject: "open trace", Reason: "there is no signing key"}
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {
 		return nil, unavailable("open trace "+dir, err)
 	}
-	s := &Store{dir: dir, key: key, red: red, open: map[cofferdam.SessionID]*Log{}}
+	s := &Store{dir: dir, key: key, red: red, brief: brief, open: map[cofferdam.SessionID]*Log{}}
 	s.host = &Log{path: filepath.Join(dir, "host.jsonl"), red: red, store: s}
 	f, fresh, err := openLog(s.host.path)
 	if err != nil {
@@ -65,7 +79,7 @@ func (s *Store) begin(l *Log, f *os.File, fresh bool) error {
 	if err := l.load(f); err != nil {
 		return err
 	}
-	if fresh {
+	if fresh && !s.brief {
 		if err := syncDir(filepath.Dir(l.path)); err != nil {
 			return unavailable("open trace of "+l.title(), err)
 		}
@@ -237,7 +251,7 @@ func (s *Store) writeHead() error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(s.dir, "host.head"), note); err != nil {
+	if err := s.put(filepath.Join(s.dir, "host.head"), note); err != nil {
 		return unavailable("write head of the host's trace", err)
 	}
 	return nil
