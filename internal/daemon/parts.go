@@ -97,7 +97,7 @@ func (s *server) dial(ctx context.Context) error {
 
 // connect builds the gateways: all that a box can reach.
 func (s *server) connect(context.Context) error {
-	s.dialer = &gateway.Dialer{Resolver: s.resolver()}
+	s.dialer = &gateway.Dialer{Resolver: gateway.NewResolver(s.Hosts, s.Resolver)}
 	for _, a := range s.AllowAddresses {
 		if a.Port == 0 {
 			s.dialer.Allow = append(s.dialer.Allow, netip.PrefixFrom(a.Addr, a.Addr.BitLen()))
