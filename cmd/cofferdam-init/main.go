@@ -30,7 +30,11 @@ const (
 )
 
 func main() {
-	if err := run(); err != nil {
+	asked, err := rename(os.Args)
+	if !asked {
+		err = run()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cofferdam-init: "+err.Error())
 		os.Exit(1)
 	}
@@ -79,9 +83,10 @@ func closeOnExec() {
 
 // box is all that pid 1 knows.
 type box struct {
-	config guest.Config
-	outMu  sync.Mutex
-	out    *os.File
+	config  guest.Config
+	outMu   sync.Mutex // held from quiet to wake
+	out     *os.File
+	resting bool // between quiet and wake; of the reader of the host's pipe alone
 
 	// mu is held while a process is made and while one is reaped, so that a
 	// process id is never looked up before it is known or after it is used anew.
@@ -137,7 +142,7 @@ func (b *box) configure(f guest.Frame) error {
 			return fmt.Errorf("limit %s to %d: %w", l.name, l.to, err)
 		}
 	}
-	return nil
+	return become(b.config.Identity)
 }
 
 // handle does what a frame asks. It must not wait: the host may be waiting too.
@@ -165,6 +170,10 @@ func (b *box) handle(f guest.Frame) {
 		go b.kill(f.Command, c)
 	case guest.KindRelieve:
 		go relieve()
+	case guest.KindQuiet:
+		b.quiet()
+	case guest.KindWake:
+		b.wake(f.Payload)
 	case guest.KindLimit:
 		l, err := guest.ParseLimit(f.Payload)
 		if err == nil && c != nil && (l.Stream == 1 || l.Stream == 2) {

@@ -30,6 +30,8 @@ type command struct {
 	ended      bool          // result is final
 	result     sandbox.Result
 	timer      *time.Timer
+	due        time.Time     // when timer ends; zero: it has no timeout
+	left       time.Duration // what is left of the timeout while the host is held
 	timedOut   bool
 	killing    bool // somebody asked for its end
 	sweeps     int  // kills that pid 1 has not answered yet
@@ -88,6 +90,8 @@ func (h *Host) register(sc sandbox.Command) (c *command, isNew bool, err error) 
 			Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: h.lost,
 			Hint: "the box is gone; start a new one",
 		}
+	case h.held != "":
+		return nil, false, h.refusal(op, subject)
 	case h.running >= MaxRunning:
 		return nil, false, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Exhausted, Subject: subject,
@@ -119,7 +123,22 @@ func (h *Host) register(sc sandbox.Command) (c *command, isNew bool, err error) 
 	}
 	h.commands[sc.ID], h.list = c, append(h.list, c)
 	h.running++
+	h.calls.Add(1)
+	h.moveLife()
 	return c, true, nil
+}
+
+// moveLife says in the box's life whether commands run. Host.mu is held.
+func (h *Host) moveLife() {
+	if h.o.Life == nil || h.held != "" || h.lost != "" {
+		return
+	}
+	// A step that the box's state refuses is one that its driver makes itself.
+	if h.running > 0 {
+		_ = h.o.Life.Move(sandbox.Busy, "a command runs", sandbox.ByCaller)
+	} else if h.o.Life.Now().State == sandbox.Busy {
+		_ = h.o.Life.Move(sandbox.Idle, "its last command ended", sandbox.ByBox)
+	}
 }
 
 // launch sends the start frame of a command that was just registered.
@@ -128,6 +147,7 @@ func (h *Host) launch(ctx context.Context, c *command, sc sandbox.Command, start
 		c.watch = h.o.Watch(c.id)
 	}
 	err := h.send(ctx, "guest.Start", Frame{Kind: KindStart, Command: c.number, Payload: start})
+	defer h.calls.Done()
 	if err != nil && c.watch != nil {
 		defer func() {
 			if c.dropped { // it never ran, but somebody watches for its end
@@ -143,6 +163,7 @@ func (h *Host) launch(ctx context.Context, c *command, sc sandbox.Command, start
 		delete(h.commands, c.id)
 		h.list[c.number-1] = nil
 		h.running--
+		h.moveLife()
 		return err
 	}
 	if err != nil {
@@ -152,9 +173,20 @@ func (h *Host) launch(ctx context.Context, c *command, sc sandbox.Command, start
 		h.grant(s)
 	}
 	if sc.Timeout > 0 {
-		c.timer = time.AfterFunc(sc.Timeout, func() { h.expire(c) })
+		h.expireIn(c, sc.Timeout)
 	}
 	return nil
+}
+
+// expireIn ends c when its time is up. The time that its box stands still does
+// not count. Host.mu is held.
+func (h *Host) expireIn(c *command, after time.Duration) {
+	if h.held != "" {
+		c.left = after
+		return
+	}
+	c.due = time.Now().Add(after)
+	c.timer = time.AfterFunc(after, func() { h.expire(c) })
 }
 
 // check refuses what no command may be and encodes the rest.
@@ -350,6 +382,7 @@ func (h *Host) finish(c *command, lost bool) {
 		defer h.mu.Unlock()
 		c.result, c.ended = r, true
 		h.running--
+		h.moveLife()
 		c.change()
 	}()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -30,7 +31,9 @@ func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof boo
 		if err != nil {
 			return err
 		}
-		if err := h.send(ctx, op, Frame{Kind: KindStdin, Command: c.number, Payload: p[:n]}); err != nil {
+		err = h.send(ctx, op, Frame{Kind: KindStdin, Command: c.number, Payload: p[:n]})
+		h.calls.Done()
+		if err != nil {
 			h.mu.Lock()
 			c.stdinSent -= int64(n)
 			h.mu.Unlock()
@@ -44,6 +47,7 @@ func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof boo
 	if _, err := h.mayWrite(ctx, c, 0); err != nil {
 		return err
 	}
+	defer h.calls.Done()
 	if err := h.send(ctx, op, Frame{Kind: KindStdinEnd, Command: c.number}); err != nil {
 		return err
 	}
@@ -54,6 +58,7 @@ func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof boo
 }
 
 // mayWrite waits until some of want bytes may be sent and counts them as sent.
+// Without an error the caller queues them and then calls h.calls.Done.
 func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) {
 	for {
 		h.mu.Lock()
@@ -66,10 +71,14 @@ func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) 
 			reason = "it has ended"
 		case c.stdinEnded:
 			reason = "its input was closed before"
+		case h.held != "":
+			reason = h.held
 		}
 		n := max(0, min(int64(want), room, ChunkSize))
-		if reason == "" {
+		ok := reason == "" && (want == 0 || n > 0)
+		if ok {
 			c.stdinSent += n
+			h.calls.Add(1)
 		}
 		h.mu.Unlock()
 		if reason != "" {
@@ -78,7 +87,7 @@ func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) 
 				Subject: "write to command " + string(c.id), Reason: reason,
 			}
 		}
-		if want == 0 || n > 0 {
+		if ok {
 			return int(n), nil
 		}
 		select {
@@ -117,8 +126,13 @@ func (h *Host) Kill(ctx context.Context, id cofferdam.ExecID) error {
 		h.mu.Unlock()
 		return nil
 	}
+	if h.held != "" {
+		defer h.mu.Unlock()
+		return h.refusal("guest.Kill", "kill command "+string(id))
+	}
 	c.killing = true
 	c.sweeps++
+	h.calls.Add(1)
 	h.kills[c] = append(h.kills[c], done)
 	h.mu.Unlock()
 	defer h.unwait(c, done)
@@ -170,11 +184,12 @@ func (h *Host) receiveKilled(c *command, p []byte) error {
 	return nil
 }
 
-// order tells pid 1 to kill c, whose sweeps count it already, and says whether
+// order tells pid 1 to kill c, whose sweeps and the host's calls count it already, and says whether
 // that is on its way or needless; false if giveUp came first.
 func (h *Host) order(giveUp <-chan struct{}, c *command) bool {
+	defer h.calls.Done()
 	select {
-	case h.frames <- AppendFrame(nil, Frame{Kind: KindKill, Command: c.number}):
+	case h.frames <- outgoing{b: AppendFrame(nil, Frame{Kind: KindKill, Command: c.number})}:
 	case <-h.done:
 	case <-giveUp:
 		h.mu.Lock()
@@ -196,9 +211,13 @@ func (h *Host) Relieve(ctx context.Context) error {
 func (h *Host) expire(c *command) {
 	h.mu.Lock()
 	late := c.exit == nil && !c.finishing
-	if late {
+	switch {
+	case late && h.held != "": // it fired just before
+		late, c.left = false, time.Millisecond
+	case late:
 		c.timedOut = true
 		c.sweeps++
+		h.calls.Add(1)
 	}
 	h.mu.Unlock()
 	if late {

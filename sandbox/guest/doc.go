@@ -7,6 +7,11 @@
 // reader has acknowledged stays in a journal, and at the journal's cap the
 // writer in the box waits.
 //
+// Host moves its box's sandbox.Life to busy and idle, and to failed when the
+// talk is lost. While it is held, it takes no calls that the box would have to
+// answer. Quiet brings the talk to a border between two frames, where a box can
+// be written down; RestoreHost goes on from there, in the same box or a copy.
+//
 // # Frames
 //
 // Two pipes join host and pid 1: pid 1 reads descriptor 3 and writes descriptor
@@ -24,6 +29,8 @@
 //	5 kill       no payload; answered by 70
 //	6 limit      u8 stream, u64 offset up to which output may be sent
 //	7 relieve    no payload; memory runs out: end the process that holds most
+//	8 quiet      no payload; answered by 71, and then by silence until wake
+//	9 wake       JSON of Identity: who the box is from here on; answered by 72
 //
 // and pid 1 sends
 //
@@ -34,6 +41,8 @@
 //	68 exit       JSON of Exit; output may still follow, until both ended
 //	69 limit      u8 0, u64 offset up to which standard input may be sent
 //	70 killed     JSON of Killed
+//	71 quiet      no payload; nothing of ours is in the pipes after it
+//	72 awake      JSON of Awake
 //
 // Output and input have limits of their own, as absolute offsets, so that one
 // stream that waits holds up no other. Output starts with a limit of 0, input

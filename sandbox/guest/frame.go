@@ -8,7 +8,7 @@ import (
 )
 
 // Version is spoken by both sides; they refuse any other.
-const Version = 1
+const Version = 2
 
 // Kind says what a frame is.
 type Kind byte
@@ -22,6 +22,8 @@ const (
 	KindKill     Kind = 5
 	KindLimit    Kind = 6
 	KindRelieve  Kind = 7
+	KindQuiet    Kind = 8
+	KindWake     Kind = 9
 
 	KindHello      Kind = 64
 	KindStarted    Kind = 65
@@ -30,6 +32,8 @@ const (
 	KindExit       Kind = 68
 	KindStdinLimit Kind = 69
 	KindKilled     Kind = 70
+	KindIsQuiet    Kind = 71
+	KindAwake      Kind = 72
 )
 
 // Bounds of the talk.

@@ -41,6 +41,9 @@ type Options struct {
 	// anybody sees the result, and may complete it: the driver names the
 	// limits that were met there. It may block, but must return.
 	Watch func(id cofferdam.ExecID) func(*sandbox.Result)
+	// Life, if not nil, moves to busy and idle as commands run, and to failed
+	// when the talk is lost while its driver is not ending the box.
+	Life *sandbox.Life
 }
 
 // DefaultEnv is the environment of a command that adds nothing.
@@ -57,15 +60,21 @@ type Host struct {
 	o      Options
 	w, r   *os.File
 	dir    string
-	frames chan []byte   // to pid 1, in order
+	frames chan outgoing // to pid 1, in order
 	wake   chan struct{} // there are new limits to send
 	ready  chan struct{} // closed once pid 1 said hello
 	done   chan struct{} // closed once the box is lost or Close was called
 	loops  sync.WaitGroup
 
+	calls sync.WaitGroup // calls that were taken and whose frame is not queued yet; counted up under mu while not held
+
 	mu       sync.Mutex
 	hello    Hello
 	lost     string                        // why done is closed
+	held     string                        // why no call is taken; "": calls are
+	rest     chan struct{}                 // while pid 1 is asked to be quiet: closing it lets the sender go on
+	quiet    chan struct{}                 // closed by pid 1's answer; nil: nobody asked
+	awake    chan Awake                    // takes pid 1's answer; nil: nobody asked
 	commands map[cofferdam.ExecID]*command // all, also ended ones
 	list     []*command                    // by number - 1; nil: never sent
 	running  int                           // commands without a result
@@ -104,18 +113,27 @@ func NewHost(w, r *os.File, journalDir string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode config: %w", err)
 	}
-	h := &Host{
+	h := newHost(w, r, journalDir, o)
+	h.frames <- outgoing{b: AppendFrame(nil, Frame{Kind: KindConfig, Payload: config})}
+	h.run()
+	return h, nil
+}
+
+// newHost is a Host whose loops do not run yet.
+func newHost(w, r *os.File, journalDir string, o Options) *Host {
+	return &Host{
 		o: o, w: w, r: r, dir: journalDir,
-		frames: make(chan []byte, 16), wake: make(chan struct{}, 1),
+		frames: make(chan outgoing, 16), wake: make(chan struct{}, 1),
 		ready: make(chan struct{}), done: make(chan struct{}),
 		commands: map[cofferdam.ExecID]*command{}, limits: map[*stream]int64{},
 		kills: map[*command][]chan<- Killed{},
 	}
-	h.frames <- AppendFrame(nil, Frame{Kind: KindConfig, Payload: config})
+}
+
+func (h *Host) run() {
 	h.loops.Add(2)
 	go h.sendLoop()
 	go h.receiveLoop()
-	return h, nil
 }
 
 // Ready returns once pid 1 answered and can run commands.
@@ -188,6 +206,9 @@ func (h *Host) lose(reason string) {
 	close(h.done)
 	h.w.Close()
 	h.r.Close()
+	if h.o.Life != nil && h.o.Life.Now().State != sandbox.Stopping {
+		_ = h.o.Life.Move(sandbox.Failed, reason, sandbox.ByBox) // refused once it is over
+	}
 	for _, c := range h.list {
 		if c != nil {
 			h.finish(c, true)
@@ -204,29 +225,54 @@ func (h *Host) lostError(op, subject string) error {
 	}
 }
 
+// outgoing is a frame as it goes over the pipe.
+type outgoing struct {
+	b    []byte
+	rest <-chan struct{} // if not nil: nothing follows b until it is closed
+}
+
 // sendLoop is the only writer of h.w, so that no caller holds a lock while a
-// box does not read.
+// box does not read. Only while it rests does Wake write.
 func (h *Host) sendLoop() {
 	defer h.loops.Done()
 	for {
-		var b []byte
+		var out outgoing
 		select {
 		case <-h.done:
 			return
-		case b = <-h.frames:
+		case out = <-h.frames:
 		case <-h.wake:
-			limits := h.takeLimits()
-			// The start frame of each of these commands was queued before.
-			for n := len(h.frames); n > 0; n-- {
-				b = append(b, <-h.frames...)
-			}
-			b = append(b, limits...)
+			out = h.withLimits()
 		}
-		if _, err := h.w.Write(b); err != nil {
+		if _, err := h.w.Write(out.b); err != nil {
 			h.lose("the box ended: its control pipe was closed")
 			return
 		}
+		if out.rest == nil {
+			continue
+		}
+		select {
+		case <-h.done:
+			return
+		case <-out.rest:
+		}
 	}
+}
+
+// withLimits returns the waiting limits behind all frames that were queued
+// before: the start frame of each of these commands is among them.
+func (h *Host) withLimits() outgoing {
+	limits := h.takeLimits()
+	var all outgoing
+	for n := len(h.frames); n > 0 && all.rest == nil; n-- {
+		f := <-h.frames
+		if all.rest = f.rest; f.rest != nil { // pid 1 hears nothing after that
+			all.b, limits = append(all.b, limits...), nil
+		}
+		all.b = append(all.b, f.b...)
+	}
+	all.b = append(all.b, limits...)
+	return all
 }
 
 // takeLimits returns the waiting limits as frames.
@@ -245,7 +291,7 @@ func (h *Host) takeLimits() []byte {
 // send queues one frame for pid 1.
 func (h *Host) send(ctx context.Context, op string, f Frame) error {
 	select {
-	case h.frames <- AppendFrame(nil, f):
+	case h.frames <- outgoing{b: AppendFrame(nil, f)}:
 		return nil
 	case <-h.done:
 		return h.lostError(op, "reach box")
@@ -280,8 +326,11 @@ func (h *Host) receiveLoop() {
 
 // receive handles one frame of a peer that may be hostile.
 func (h *Host) receive(f Frame) error {
-	if f.Kind == KindHello {
+	switch f.Kind {
+	case KindHello:
 		return h.receiveHello(f.Payload)
+	case KindIsQuiet, KindAwake:
+		return h.receiveRest(f)
 	}
 	h.mu.Lock()
 	var c *command

@@ -61,7 +61,7 @@ func TestHostileGuest(t *testing.T) {
 		"a command nobody started":   func(s *scripted) { s.say(guest.KindExit, 2, `{"exit":0}`) },
 		"command 0":                  func(s *scripted) { s.say(guest.KindOutput, 0, "\x01x") },
 		"command of a large number":  func(s *scripted) { s.say(guest.KindOutput, 1<<31, "\x01x") },
-		"second hello":               func(s *scripted) { s.say(guest.KindHello, 0, `{"version":1}`) },
+		"second hello":               func(s *scripted) { s.say(guest.KindHello, 0, `{"version":2}`) },
 		"unknown kind":               func(s *scripted) { s.say(99, 1, "") },
 		"the host's own kind":        func(s *scripted) { s.say(guest.KindStart, 1, "") },
 		"stream 3":                   func(s *scripted) { s.say(guest.KindOutput, 1, "\x03x") },
@@ -77,6 +77,8 @@ func TestHostileGuest(t *testing.T) {
 		"exit that is no JSON":       func(s *scripted) { s.say(guest.KindExit, 1, "\xff") },
 		"input limit of the future":  func(s *scripted) { s.say(guest.KindStdinLimit, 1, limit(guest.Window+1)) },
 		"input limit that goes back": func(s *scripted) { s.say(guest.KindStdinLimit, 1, limit(-1)) },
+		"rest that nobody asked for": func(s *scripted) { s.say(guest.KindIsQuiet, 0, "") },
+		"awake without a reason":     func(s *scripted) { s.say(guest.KindAwake, 0, "{}") },
 		"half a frame":               func(s *scripted) { s.out.WriteString("\x00\x00"); s.out.Close() },
 		"more output than allowed": func(s *scripted) {
 			for range 3 * guest.Window / guest.ChunkSize { // nobody reads it beyond the journal's window
@@ -87,7 +89,7 @@ func TestHostileGuest(t *testing.T) {
 	}
 	for name, attack := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newScripted(t, `{"version":1,"pid":1}`)
+			s := newScripted(t, `{"version":2,"pid":1}`)
 			if err := s.Ready(testContext(t)); err != nil {
 				t.Fatal(err)
 			}
@@ -119,12 +121,12 @@ func TestHostileGuest(t *testing.T) {
 }
 
 func TestHelloOfAnotherVersion(t *testing.T) {
-	s := newScripted(t, `{"version":2,"pid":1}`)
+	s := newScripted(t, `{"version":1,"pid":1}`)
 	err := s.Ready(testContext(t))
-	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "speaks version 2 of the protocol, this program version 1") || cofferdam.HintOf(err) == "" {
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "speaks version 1 of the protocol, this program version 2") || cofferdam.HintOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
-	s = newScripted(t, `{"version":1,"error":"no luck"}`)
+	s = newScripted(t, `{"version":2,"error":"no luck"}`)
 	if err := s.Ready(testContext(t)); err == nil || !strings.Contains(err.Error(), "no luck") {
 		t.Errorf("got %v", err)
 	}
@@ -188,7 +190,7 @@ func FuzzReader(f *testing.F) {
 
 // TestBounds starts as many commands as a box takes.
 func TestBounds(t *testing.T) {
-	s := newScripted(t, `{"version":1,"pid":1}`)
+	s := newScripted(t, `{"version":2,"pid":1}`)
 	go func() { // a pid 1 that ends each command when its input is closed
 		for {
 			f, err := s.in.Next()
@@ -242,7 +244,7 @@ func TestBounds(t *testing.T) {
 // TestStartThatWasNotSent starts commands in a box that does not read: a start
 // that is given up is as if it had never been asked.
 func TestStartThatWasNotSent(t *testing.T) {
-	s := newScripted(t, `{"version":1,"pid":1}`)
+	s := newScripted(t, `{"version":2,"pid":1}`)
 	big := sandbox.Command{Argv: []string{"x", strings.Repeat("y", 200_000)}}
 	for i := 0; ; i++ {
 		ctx, cancel := context.WithTimeout(testContext(t), 100*time.Millisecond)

@@ -22,6 +22,23 @@ type Config struct {
 	// Sized are folders in memory with a size of their own. A command that ran
 	// while one was full is told to have met sandbox.ExhaustedTemp.
 	Sized []string `json:"sized,omitempty"`
+	// Identity is who the box is. Its zero value changes nothing.
+	Identity Identity `json:"identity"`
+}
+
+// Identity is what a box is told of itself, at its start and whenever it goes
+// on as another: as a copy, or as one that was made ahead.
+type Identity struct {
+	// Dir is a folder that only pid 1 can write; its files hostname, hosts and
+	// machine-id are what the box's /etc leads to. "" writes none of them.
+	Dir       string `json:"dir,omitempty"`
+	Hostname  string `json:"hostname,omitempty"`
+	MachineID string `json:"machine_id,omitempty"` // 32 hexadecimal digits
+}
+
+// Awake answers a wake.
+type Awake struct {
+	Error string `json:"error,omitempty"` // why the identity is not the one asked for
 }
 
 // Hello is pid 1's first word.

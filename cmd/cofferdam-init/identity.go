@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/guest"
+)
+
+// rename makes this process the one that names the box: the host starts it
+// where pid 1 may not, as "init --hostname NAME", with the right for just that.
+func rename(args []string) (asked bool, err error) {
+	if len(args) != 3 || args[1] != "--hostname" {
+		return false, nil
+	}
+	return true, unix.Sethostname([]byte(args[2]))
+}
+
+// quiet answers and holds the talk where it is, until wake. The host sends
+// nothing meanwhile, and whoever has something to say waits for outMu.
+func (b *box) quiet() {
+	if b.resting {
+		return // a host that asks twice is a broken host
+	}
+	b.outMu.Lock()
+	b.resting = true
+	if _, err := b.out.Write(guest.AppendFrame(nil, guest.Frame{Kind: guest.KindIsQuiet})); err != nil {
+		b.end()
+		os.Exit(1)
+	}
+}
+
+// wake takes the box's identity and lets the talk go on.
+func (b *box) wake(p []byte) {
+	var id guest.Identity
+	var answer guest.Awake
+	if err := json.Unmarshal(p, &id); err != nil {
+		answer.Error = "the host's identity for this box cannot be read"
+	} else if err := become(id); err != nil {
+		answer.Error = err.Error()
+	}
+	if b.resting {
+		b.resting = false
+		b.outMu.Unlock()
+	}
+	b.sendJSON(guest.KindAwake, 0, answer)
+}
+
+// become makes the box who id says it is.
+func become(id guest.Identity) error {
+	if id.Hostname != "" {
+		var now unix.Utsname
+		if err := unix.Uname(&now); err != nil {
+			return err
+		}
+		if unix.ByteSliceToString(now.Nodename[:]) != id.Hostname {
+			if err := unix.Sethostname([]byte(id.Hostname)); err != nil {
+				return fmt.Errorf("set hostname: %w", err)
+			}
+		}
+	}
+	if id.Dir == "" {
+		return nil
+	}
+	return errors.Join(
+		replace(id.Dir, "hostname", id.Hostname+"\n"),
+		replace(id.Dir, "hosts", "127.0.0.1 localhost\n127.0.1.1 "+id.Hostname+"\n"),
+		replace(id.Dir, "machine-id", id.MachineID+"\n"),
+	)
+}
+
+// replace writes a file that is there whole or not at all.
+func replace(dir, name, text string) error {
+	fresh := filepath.Join(dir, name+".new")
+	if err := os.WriteFile(fresh, []byte(text), 0o444); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	return os.Rename(fresh, filepath.Join(dir, name))
+}

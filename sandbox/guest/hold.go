@@ -1,0 +1,193 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"cofferdam"
+)
+
+// quietPatience is how long pid 1 may take to answer quiet and wake: it answers
+// within milliseconds unless the host is overloaded.
+const quietPatience = 10 * time.Second
+
+// Hold makes calls that the box would have to answer fail with a Conflict that
+// says why, instead of waiting, until Release. Timeouts stand still meanwhile.
+// Attach goes on: it reads what is kept here.
+func (h *Host) Hold(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held = why; h.lost != "" {
+		return
+	}
+	for _, c := range h.list {
+		if c == nil {
+			continue
+		}
+		if c.timer != nil && c.timer.Stop() {
+			c.left = max(time.Until(c.due), time.Millisecond)
+		}
+		c.change() // who waits for room to write looks again
+	}
+}
+
+// Release takes calls again.
+func (h *Host) Release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held = ""
+	for _, c := range h.list {
+		if c != nil && c.left > 0 && c.exit == nil && !c.finishing {
+			left := c.left
+			c.left = 0
+			h.expireIn(c, left)
+		}
+	}
+	h.moveLife()
+}
+
+// refusal is what a call gets while the host is held. Host.mu is held.
+func (h *Host) refusal(op, subject string) error {
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Conflict, Subject: subject, Reason: h.held,
+		Hint: "resume the box, or wait until it is ready again",
+	}
+}
+
+// Quiet brings the talk to rest: pid 1 says nothing more after it returns, no
+// frame is half sent, and none is on its way. The host must be held. Wake ends
+// it; when Quiet itself fails, pid 1 is told to go on at once.
+func (h *Host) Quiet(ctx context.Context) error {
+	const op = "guest.Quiet"
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	taken := make(chan struct{})
+	go func() {
+		h.calls.Wait() // until calls taken before Hold are queued, or the box is lost
+		close(taken)
+	}()
+	select {
+	case <-taken:
+	case <-ctx.Done():
+		return h.silent(op, "its pid 1 does not read")
+	}
+	rest, answer := make(chan struct{}), make(chan struct{})
+	h.mu.Lock()
+	h.rest, h.quiet = rest, answer
+	h.mu.Unlock()
+	var err error
+	select {
+	case h.frames <- outgoing{b: AppendFrame(nil, Frame{Kind: KindQuiet}), rest: rest}:
+	case <-h.done:
+		return h.lostError(op, "reach box")
+	case <-ctx.Done():
+		return h.silent(op, "its pid 1 does not read")
+	}
+	select {
+	case <-answer:
+		return nil
+	case <-h.done:
+		err = h.lostError(op, "reach box")
+	case <-ctx.Done():
+		err = h.silent(op, "its pid 1 did not come to rest")
+	}
+	h.mu.Lock()
+	h.rest, h.awake = nil, make(chan Awake, 1) // the late answers have somewhere to go
+	h.mu.Unlock()
+	close(rest)
+	_ = h.send(context.WithoutCancel(ctx), op, Frame{Kind: KindWake, Payload: []byte("{}")}) // err says it already
+	return err
+}
+
+// Wake tells pid 1 who the box is from here on and returns once it knows. After
+// Quiet it ends the silence; before that it only says the new identity.
+func (h *Host) Wake(ctx context.Context, id Identity) error {
+	const op = "guest.Wake"
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	p, err := json.Marshal(id)
+	if err != nil {
+		return fmt.Errorf("encode identity: %w", err)
+	}
+	answer, f := make(chan Awake, 1), Frame{Kind: KindWake, Payload: p}
+	h.mu.Lock()
+	rest := h.rest
+	h.rest, h.quiet, h.awake = nil, nil, answer
+	h.mu.Unlock()
+	if rest == nil {
+		err = h.send(ctx, op, f)
+	} else {
+		err = h.say(f)
+		close(rest)
+	}
+	if err != nil {
+		return h.silent(op, err.Error())
+	}
+	select {
+	case a := <-answer:
+		if a.Error != "" {
+			return &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: "name box", Reason: a.Error, Hint: "destroy the box and start a new one"}
+		}
+		return nil
+	case <-h.done:
+		return h.lostError(op, "reach box")
+	case <-ctx.Done():
+		return h.silent(op, "its pid 1 did not answer")
+	}
+}
+
+// say writes one frame while the sender rests. A pipe that is full is one that
+// pid 1 does not read.
+func (h *Host) say(f Frame) error {
+	if err := h.w.SetWriteDeadline(time.Now().Add(quietPatience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return err
+	}
+	_, err := h.w.Write(AppendFrame(nil, f))
+	if e := h.w.SetWriteDeadline(time.Time{}); err == nil && !errors.Is(e, os.ErrNoDeadline) {
+		err = e
+	}
+	return err
+}
+
+func (h *Host) silent(op, reason string) error {
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Unavailable, Subject: "reach box", Reason: reason, Hint: "destroy the box and start a new one",
+	}
+}
+
+// receiveRest takes pid 1's answers to quiet and wake, each only once asked for.
+func (h *Host) receiveRest(f Frame) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case f.Kind == KindIsQuiet && h.quiet != nil && len(f.Payload) == 0:
+		select {
+		case <-h.quiet:
+			return fmt.Errorf("%w: quiet twice", ErrProtocol)
+		default:
+			close(h.quiet)
+			return nil
+		}
+	case f.Kind == KindAwake && h.awake != nil:
+		var a Awake
+		if err := json.Unmarshal(f.Payload, &a); err != nil {
+			return fmt.Errorf("%w: awake: %w", ErrProtocol, err)
+		}
+		h.awake <- a
+		h.awake = nil
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d that nobody asked for", ErrProtocol, f.Kind)
+}
+
+// Commands says how many commands the box was ever asked to run, and how many
+// of them have no result yet.
+func (h *Host) Commands() (ever, running int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.list), h.running
+}
