@@ -261,7 +261,7 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = h.Error.unpack()
-		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "this keeper speaks version 1 of the keeper protocol, the caller version 7") {
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "this keeper speaks version 2 of the keeper protocol, the caller version 7") {
 			t.Errorf("got %v", err)
 		}
 	})
