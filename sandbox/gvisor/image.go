@@ -292,7 +292,9 @@ func (t *tree) ownFiles() error {
 // defaultHostname is that of a box whose Spec gives none.
 const defaultHostname = "box"
 
-func hosts(hostname string) string { return "127.0.0.1 localhost\n127.0.1.1 " + hostname + "\n" }
+func hosts(hostname string) string {
+	return "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + hostname + "\n"
+}
 
 // write puts a file of ours into the root, in the place of what is there.
 func (t *tree) write(path string, data []byte, mode fs.FileMode) error {

@@ -25,7 +25,7 @@ type Namespace struct {
 }
 
 // New makes a namespace with its device: addresses, default route, loopback
-// up, IPv6 off, and no queue attached.
+// up in both families, IPv6 off elsewhere, and no queue attached.
 func New() (*Namespace, error) {
 	n := new(Namespace)
 	err := onOwnThread(func() error {
@@ -61,6 +61,9 @@ func configure() error {
 	}
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("raising loopback: %w", err)
+	}
+	if err := writeIPv6("lo", "0"); err != nil { // gives it ::1, now that it is up
+		return err
 	}
 	tap, err := netlink.LinkByName(Device)
 	if err != nil {
@@ -99,14 +102,17 @@ func route(tap netlink.Link) error {
 }
 
 // disableIPv6 turns IPv6 off in the namespace of the calling thread, for links
-// that are there and links to come. A kernel without IPv6 needs nothing.
+// that are there and links to come. Loopback gets it back: programs that listen
+// on ::1 are ordinary, and nothing leaves by it.
 func disableIPv6() error {
-	for _, link := range []string{"all", "default"} {
-		path := "/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6"
-		err := os.WriteFile(path, []byte("1"), 0)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("turning off ipv6: %w", err)
-		}
+	return errors.Join(writeIPv6("all", "1"), writeIPv6("default", "1"))
+}
+
+// writeIPv6 sets disable_ipv6 of a link. A kernel without IPv6 needs nothing.
+func writeIPv6(link, value string) error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/disable_ipv6", []byte(value), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("setting disable_ipv6 of %s to %s: %w", link, value, err)
 	}
 	return nil
 }

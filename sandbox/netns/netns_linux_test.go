@@ -77,8 +77,8 @@ func TestNamespaceHasOneDeviceAndOneWayOut(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(addrs) != 0 {
-			t.Errorf("IPv6 addresses: %v", addrs)
+		if len(addrs) != 1 || addrs[0].IP.String() != "::1" {
+			t.Errorf("IPv6 addresses: %v, want ::1 alone", addrs)
 		}
 		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 		if err != nil {
