@@ -101,7 +101,9 @@ func runVendor(t *testing.T, name, want string) {
 		t.Errorf("%d calls, %d tokens, %d refused", counts.ModelCalls.Load(), counts.InputTokens.Load(), counts.Refused.Load())
 	}
 	for _, e := range record.Events() {
-		if e.Outcome != "" && e.Outcome != gateway.OK {
+		// Who heard the last word of an answer may leave before its end.
+		left := e.Outcome == gateway.Cut && e.Fields["output_tokens"] != "" && e.Fields["output_tokens"] != "0"
+		if e.Outcome != "" && e.Outcome != gateway.OK && !left {
 			t.Errorf("a call went wrong: %+v", e)
 		}
 	}

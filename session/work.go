@@ -85,20 +85,25 @@ func (a *attempt) checkout(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() {
-		return fail(cofferdam.ReasonRepository, "the workspace could not be made: "+gitReason(ran.tail.String()))
+		return fail(cofferdam.ReasonRepository, "the workspace could not be made: "+gitReason(ran))
 	}
 	return nil
 }
 
-// gitReason returns what the git gateway had git say, else git's own last line.
-func gitReason(text string) string {
+// gitReason returns what the git gateway had git say, else git's own last line,
+// else how it ended.
+func gitReason(r *ran) string {
+	text := r.tail.String()
 	lines := strings.Split(text, "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		if said, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), "remote: cofferdam: "); ok {
 			return clip(said, 300)
 		}
 	}
-	return lastLine(text)
+	if last := lastLine(text); last != "" {
+		return last
+	}
+	return fmt.Sprintf("it said nothing and ended with %d %s", r.Exit, r.Reason)
 }
 
 func (a *attempt) gitVariables() []string {
@@ -186,7 +191,7 @@ func (a *attempt) capture(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() && a.result.Failure == "" {
-		return fail(cofferdam.ReasonAgent, "what the agent left could not be pushed to its branch: "+gitReason(ran.tail.String()))
+		return fail(cofferdam.ReasonAgent, "what the agent left could not be pushed to its branch: "+gitReason(ran))
 	}
 	return nil
 }
