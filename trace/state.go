@@ -79,10 +79,14 @@ func scan(r io.Reader) (s state, torn int64, err error) {
 }
 
 // load reads the log in f and cuts what is torn. l.mu need not be held yet.
-func (l *Log) load(f *os.File) error {
-	s, torn, err := scan(io.NewSectionReader(f, 0, MaxBytes))
-	if err != nil {
-		return err
+func (l *Log) load(f *os.File, fresh bool) error {
+	var s state
+	var torn int64
+	if !fresh { // reading nothing would still cost a buffer of MaxEvent
+		var err error
+		if s, torn, err = scan(io.NewSectionReader(f, 0, MaxBytes)); err != nil {
+			return err
+		}
 	}
 	l.state = s
 	l.file = dataFile{f}

@@ -31,6 +31,7 @@ type Store struct {
 	brief bool // nothing is synced
 
 	heading sync.Mutex // held while host.head is written
+	headed  uint64     // events under host.head as this process wrote it; guarded by heading
 	opening sync.Mutex // held while a session's log is opened, before mu
 
 	mu     sync.Mutex
@@ -76,7 +77,7 @@ func open(dir string, key proof.Signer, red *redact.Redactor, brief bool) (*Stor
 
 // begin reads a log that was opened, and checks the host's against its head.
 func (s *Store) begin(l *Log, f *os.File, fresh bool) error {
-	if err := l.load(f); err != nil {
+	if err := l.load(f, fresh); err != nil {
 		return err
 	}
 	if fresh && !s.brief {
@@ -244,7 +245,7 @@ func (s *Store) writeHead() error {
 	s.heading.Lock()
 	defer s.heading.Unlock()
 	head, err := s.host.head()
-	if err != nil || head.Size == 0 {
+	if err != nil || head.Size == s.headed { // 0: there is nothing to sign
 		return err
 	}
 	note, err := s.key.SignHead(head)
@@ -254,6 +255,7 @@ func (s *Store) writeHead() error {
 	if err := s.put(filepath.Join(s.dir, "host.head"), note); err != nil {
 		return unavailable("write head of the host's trace", err)
 	}
+	s.headed = head.Size
 	return nil
 }
 
