@@ -23,7 +23,16 @@ type OneOff struct {
 	// writable at the same path. "" for none. A folder that holds the caller's
 	// home folder, or is it, is refused.
 	Workspace string
-	Dir       string // where the command starts, in the box; "" is Workspace, else "/tmp"
+	// From is the folder of the host that is there; "" is Workspace itself. A
+	// copy stands at its original's path.
+	From string
+	// Writable are more folders, absolute and without links, that are writable at
+	// the same path: the repository of a linked worktree of git. At most 8.
+	Writable []string
+	// Fixed are files and folders in Workspace or Writable, absolute, that stay
+	// read-only: what the host would execute later. Missing ones are no error.
+	Fixed []string
+	Dir   string // where the command starts, in the box; "" is Workspace, else "/tmp"
 
 	Home string   // the caller's home folder; "" for none
 	Show []string // absolute paths below Home that stay readable although their names begin with a dot
@@ -32,7 +41,10 @@ type OneOff struct {
 	// Files are small read-only files put over what the host has there, such as
 	// a bundle of certificates: at most 64, of 4 MiB in all. /etc/resolv.conf is
 	// always our own: it names netns.Gateway. Links are refused.
-	Files    []sandbox.File
+	Files []sandbox.File
+	// Over are large read-only files that lie on the host already: what is at the
+	// key's path there, which exists, shows the value's file. At most 64.
+	Over     map[string]string
 	Hostname string           // "" is "box"
 	Limits   cofferdam.Limits // Temp is the size of /tmp, OpenFiles of descriptors, PIDs of processes; zero fields are those of sandbox.DefaultLimits. Memory, CPU and Disk are refused: they need the keeper
 
