@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,6 +92,11 @@ func (t tool) read(c call) (input, string) {
 	var given map[string]json.RawMessage
 	if json.Unmarshal([]byte(c.Input), &given) != nil {
 		return in, "the input of this call is not a JSON object"
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.ContainsFunc(t.params, func(p param) bool { return p.name == name }) {
+			return in, fmt.Sprintf("%s takes no %.64q", t.Name, name)
+		}
 	}
 	for _, p := range t.params {
 		raw, ok := given[p.name]

@@ -61,6 +61,8 @@ func TestTools(t *testing.T) {
 		{"read", `{"path":7}`, true, "path is not a text"},
 		{"read", `{}`, true, "path is missing"},
 		{"read", `{"path":null}`, true, "path is missing"},
+		{"shell", `{"command":"touch /work/ran","sandbox":false}`, true, `shell takes no "sandbox"`},
+		{"shell", `{"command":"touch /work/ran","cwd":"/"}`, true, `shell takes no "cwd"`},
 		{"read", `{"path":"a\u0000b"}`, true, "zero byte"},
 		{"read", `{"path":"` + strings.Repeat("x", maxPath+1) + `"}`, true, "4096 bytes"},
 		{"read", `nonsense`, true, "it is not a JSON object"},
