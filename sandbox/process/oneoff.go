@@ -29,10 +29,7 @@ type OneOff struct {
 	// Writable are more folders, absolute and without links, that are writable at
 	// the same path: the repository of a linked worktree of git. At most 8.
 	Writable []string
-	// Fixed are files and folders in Workspace or Writable, absolute, that stay
-	// read-only: what the host would execute later. Missing ones are no error.
-	Fixed []string
-	Dir   string // where the command starts, in the box; "" is Workspace, else "/tmp"
+	Dir      string // where the command starts, in the box; "" is Workspace, else "/tmp"
 
 	Home string   // the caller's home folder; "" for none
 	Show []string // absolute paths below Home that stay readable although their names begin with a dot
