@@ -32,8 +32,9 @@ const (
 	maxLeafs = 256       // kept; others are made again
 )
 
-// caFile holds key and certificate of the authority, PEM, mode 0600.
-const caFile = "gateway-ca.pem"
+// CAFile is the name of the file with key and certificate of the authority,
+// PEM, mode 0600.
+const CAFile = "gateway-ca.pem"
 
 // CA is the certificate authority of this installation. Only boxes trust it,
 // and its key signs nothing but names that boxes ask for.
@@ -49,7 +50,7 @@ type CA struct {
 // OpenCA returns the authority whose key lies in dir, and makes it if there is
 // none. Two processes that make one at the same time get the same.
 func OpenCA(dir string) (*CA, error) {
-	path := filepath.Join(dir, caFile)
+	path := filepath.Join(dir, CAFile)
 	text, err := readPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = createCA(dir, path); err == nil {
@@ -138,7 +139,7 @@ func createCA(dir, path string) error {
 // place writes a private file under another name and links it into its own, so
 // that nobody ever reads half of it and a second maker finds the first's.
 func place(dir, path string, text []byte) error {
-	f, err := os.CreateTemp(dir, caFile+".*") // mode 0600
+	f, err := os.CreateTemp(dir, CAFile+".*") // mode 0600
 	if err != nil {
 		return err
 	}

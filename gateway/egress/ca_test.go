@@ -35,7 +35,7 @@ func TestCAIsMadeOnce(t *testing.T) {
 			t.Error("two makers, two authorities")
 		}
 	}
-	info, err := os.Stat(filepath.Join(dir, caFile))
+	info, err := os.Stat(filepath.Join(dir, CAFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -58,7 +58,7 @@ func TestCAThatCannotBeUsed(t *testing.T) {
 	if _, err := OpenCA(dir); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, caFile)
+	path := filepath.Join(dir, CAFile)
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

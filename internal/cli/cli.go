@@ -68,6 +68,7 @@ type app struct {
 	json, quiet, noInput, debug bool
 	server, tokenFile, file     string
 	stdout                      io.Writer // Out as it was given
+	own                         int       // exit code of every failure; 0: that of its kind
 }
 
 // checkedWriter remembers the first error, for a part of an answer is none:
@@ -95,11 +96,13 @@ func Main(ctx context.Context, sys System, args []string) int {
 	root.SetIn(sys.In)
 	root.SetOut(out)
 	root.SetErr(sys.Err)
-	err := root.ExecuteContext(ctx)
+	called, err := root.ExecuteContextC(ctx)
 	if out.err != nil && ctx.Err() == nil {
 		err = &cofferdam.Error{Op: "cli.Print", Kind: cofferdam.Unavailable, Subject: "writing the answer", Reason: plain(out.err), Hint: "free some space, or write it elsewhere; what was asked has been done", Err: out.err}
 	}
-	if err != nil && ctx.Err() != nil && !isOutcome(err) {
+	if called.CommandPath() == runPath {
+		a.own = ownFailure
+	} else if err != nil && ctx.Err() != nil && !isOutcome(err) {
 		err = interrupted{}
 	}
 	return a.fail(err, wantsJSON(args))
@@ -165,7 +168,7 @@ type commandGroup struct {
 
 func groups() []commandGroup {
 	return []commandGroup{
-		{"start", "Start", func(a *app) []*cobra.Command { return []*cobra.Command{newStatus(a)} }},
+		{"start", "Start", func(a *app) []*cobra.Command { return []*cobra.Command{newRun(a), newStatus(a)} }},
 		{"work", "Work", func(a *app) []*cobra.Command {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},

@@ -18,7 +18,8 @@ func codes() map[int]string {
 	return map[int]string{
 		0: "done", 1: "failed", 2: "wrong usage or wrong input", 4: "not signed in, or not allowed", 5: "not found",
 		8: "still under way when asked only to look", 9: "waits for a person", 10: "denied by policy",
-		11: "evidence does not verify, or is not sealed", 12: "budget or limit exhausted, or timed out", 130: "interrupted, or cancelled",
+		11: "evidence does not verify, or is not sealed", 12: "budget or limit exhausted, or timed out",
+		125: "the command did not run, for a reason that is told", 126: "it is no program", 127: "there is no such program", 130: "interrupted, or cancelled",
 	}
 }
 
@@ -103,6 +104,9 @@ func (a *app) fail(err error, asJSON bool) int {
 		return 130
 	}
 	info := cofferdam.Kinds()[cofferdam.KindOf(err)]
+	if a.own != 0 {
+		info.Exit = a.own
+	}
 	if asJSON || a.json {
 		a.failJSON(err, info)
 		return info.Exit

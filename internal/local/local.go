@@ -1,0 +1,278 @@
+package local
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"cofferdam"
+	"cofferdam/internal/config"
+	"cofferdam/policy"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/process"
+)
+
+// Options is one run.
+type Options struct {
+	Argv      []string
+	Workspace string // folder the command may write; "" for the current one
+	Copy      bool   // give it a copy of the workspace and leave the original untouched
+	Allow     []string
+	Env       []string // NAME=VALUE, besides what every command gets
+	Trace     string   // file that gets the trace; "" for one in the state folder
+	Config    config.Config
+	Getenv    func(string) string
+	Environ   func() []string
+	// Stdin, Stdout and Stderr become the command's own.
+	Stdin, Stdout, Stderr *os.File
+	Signals               <-chan os.Signal // sent on to the command
+}
+
+// Result is how a run ended.
+type Result struct {
+	sandbox.Result
+	Session  cofferdam.SessionID
+	Trace    string // file with its trace
+	Key      string // file with the public key that checks it
+	Copy     string // the copy of the workspace; "" for none
+	Original string // what it is a copy of
+	Refused  int64  // what policy refused while it ran
+}
+
+// run is one run under way.
+type run struct {
+	o         Options
+	id        cofferdam.SessionID
+	state     state
+	workspace workspace
+	rules     []policy.Rule
+	trust     trust
+	env       []string
+
+	// These two are made while the box is, and are there once ready is closed.
+	record  *record
+	outside *outside
+	failed  error
+	ready   chan struct{}
+}
+
+// Run runs one command in a box of its own. An error means that the command
+// did not run, or that how it ended could not be put on record.
+func Run(ctx context.Context, o Options) (Result, error) {
+	r := &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s")), ready: make(chan struct{})}
+	if err := r.prepare(ctx); err != nil {
+		return Result{}, err
+	}
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		defer close(r.ready)
+		r.failed = r.open(ctx)
+	})
+	beside.Go(func() { r.state.tidy(r.id) })
+	ended, err := r.box().Run(ctx)
+	beside.Wait()
+	return r.end(ended, err)
+}
+
+// prepare reads all that was asked for, so that nothing is made for a run that
+// cannot be.
+func (r *run) prepare(ctx context.Context) error {
+	var err error
+	if r.rules, err = policy.ParseAllow(r.o.Allow, presets(ctx, r.o.Config, r.o.Allow)); err != nil {
+		return err
+	}
+	if r.state, err = findState(r.o.Getenv); err != nil {
+		return err
+	}
+	if r.workspace, err = findWorkspace(r.o.Workspace, r.o.Getenv("HOME"), r.state); err != nil {
+		return err
+	}
+	if err := r.state.prepare(); err != nil {
+		return err
+	}
+	if r.trust, err = r.state.trusted(r.o.Getenv); err != nil {
+		return err
+	}
+	r.env = r.environment(ctx)
+	if r.o.Trace != "" {
+		if r.o.Trace, err = filepath.Abs(r.o.Trace); err != nil {
+			return r.state.unusable(err)
+		}
+		if info, err := os.Stat(filepath.Dir(r.o.Trace)); err != nil || !info.IsDir() {
+			return noTrace(r.o.Trace, "its folder does not exist")
+		}
+		if info, err := os.Lstat(r.o.Trace); err == nil && !info.Mode().IsRegular() {
+			return noTrace(r.o.Trace, "it is no file")
+		}
+	}
+	if r.o.Copy {
+		return r.workspace.copy(ctx, r.state, r.id)
+	}
+	return nil
+}
+
+func noTrace(file, reason string) error {
+	return &cofferdam.Error{Op: "local.Run", Kind: cofferdam.Invalid, Subject: "trace " + file, Reason: reason, Hint: "name another file with --trace"}
+}
+
+// open makes the record and what lies outside the box.
+func (r *run) open(ctx context.Context) error {
+	set, err := policy.New(policy.Grant{Allow: r.rules, Operator: r.o.Config.Policy})
+	if err != nil {
+		return err
+	}
+	if r.record, err = r.state.open(r.id); err != nil {
+		return err
+	}
+	r.outside, err = newOutside(ctx, r.o.Config, set, r.record)
+	return err
+}
+
+// box describes the box.
+func (r *run) box() process.OneOff {
+	w := r.workspace
+	o := process.OneOff{
+		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
+		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.o.Getenv("HOME"), Show: append(shownPrograms(r.o.Getenv), r.trust.dir),
+		Hide: []string{r.state.path("keys"), r.state.path("live"), r.state.path("traces"), r.state.path("copies")},
+		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
+	}
+	if w.git != "" {
+		o.Writable = []string{w.git}
+	}
+	return o
+}
+
+// start is called when the box is there and its command has not begun: what is
+// about to happen goes on record, and the wire is served.
+func (r *run) start(tap *os.File) error {
+	<-r.ready
+	if r.failed != nil {
+		return first(r.failed, tap.Close())
+	}
+	if err := r.record.began(r); err != nil {
+		return first(err, tap.Close())
+	}
+	return r.outside.connect(tap)
+}
+
+// end puts on record how the run ended, and closes the record.
+func (r *run) end(ended sandbox.Result, err error) (Result, error) {
+	res := Result{Result: ended, Session: r.id, Key: r.state.path("keys", "trace.pub")}
+	if r.outside != nil {
+		err = first(err, r.outside.close())
+		res.Refused = r.outside.caller.Counts.Refused.Load()
+	}
+	if r.o.Copy {
+		res.Copy, res.Original = r.workspace.from, r.workspace.dir
+	}
+	if r.record == nil {
+		return res, first(err, r.dropCopy())
+	}
+	if r.record.log.Size() == 0 { // the command never ran
+		return res, first(err, r.dropCopy(), r.record.drop())
+	}
+	err = first(err, r.record.ended(ended, err))
+	var ferr error
+	res.Trace, ferr = r.record.finish(r.o.Trace)
+	return res, first(err, ferr)
+}
+
+// first returns the first error there is: a person is told one reason.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropCopy removes the copy that no command has seen.
+func (r *run) dropCopy() error {
+	if !r.o.Copy {
+		return nil
+	}
+	return os.RemoveAll(filepath.Dir(r.workspace.from))
+}
+
+// findState returns the state folder of this user.
+func findState(getenv func(string) string) (state, error) {
+	dir := getenv("XDG_STATE_HOME")
+	if dir == "" && getenv("HOME") != "" {
+		dir = filepath.Join(getenv("HOME"), ".local", "state")
+	}
+	if !filepath.IsAbs(dir) {
+		return "", &cofferdam.Error{
+			Op: "local.Run", Kind: cofferdam.Invalid, Subject: "state folder", Reason: "neither XDG_STATE_HOME nor HOME is an absolute path",
+			Hint: "every run is recorded: set HOME",
+		}
+	}
+	s := state(filepath.Join(dir, "cofferdam"))
+	if err := os.MkdirAll(string(s), 0o700); err != nil {
+		return "", s.unusable(err)
+	}
+	// The box hides folders by their own names, not by those of links to them.
+	real, err := filepath.EvalSymlinks(string(s))
+	if err != nil {
+		return "", s.unusable(err)
+	}
+	return state(real), nil
+}
+
+// inherited are the variables that a command gets as the caller has them. All
+// others, whatever they hold, stay outside.
+var inherited = []string{"USER", "LOGNAME", "SHELL", "PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"}
+
+// boxHome is the home folder of a command: in memory, and its own. What is in
+// the caller's can be read there, without the entries that begin with a dot.
+const boxHome = "/tmp"
+
+// environment is built, not inherited.
+func (r *run) environment(ctx context.Context) []string {
+	env := []string{"HOME=" + boxHome}
+	for _, name := range inherited {
+		if v := r.o.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	for _, v := range r.o.Environ() {
+		if strings.HasPrefix(v, "LC_") {
+			env = append(env, v)
+		}
+	}
+	env = append(env, r.trust.env...)
+	if asksPreset(r.o.Allow) {
+		env = append(env, config.Variables(ctx, config.ThisMachine())...)
+	}
+	return append(env, r.o.Env...)
+}
+
+// shownPrograms are folders below hidden ones that PATH names, with what lies
+// beside them, as programs that are installed for one user need it.
+func shownPrograms(getenv func(string) string) []string {
+	home, err := filepath.EvalSymlinks(getenv("HOME"))
+	if err != nil {
+		return nil
+	}
+	var show []string
+	for _, dir := range filepath.SplitList(getenv("PATH")) {
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil || !filepath.IsAbs(dir) || !within(dir, home) {
+			continue
+		}
+		rel, err := filepath.Rel(home, dir)
+		if err != nil || !strings.HasPrefix(rel, ".") || rel == "." {
+			continue
+		}
+		// ~/.nvm/versions/node/v24/bin: its lib too. ~/.cargo/bin: beside it lie
+		// the credentials.
+		if filepath.Base(dir) == "bin" && strings.Count(rel, string(filepath.Separator)) > 1 {
+			dir = filepath.Dir(dir)
+		}
+		show = append(show, dir)
+	}
+	return show
+}

@@ -1,0 +1,147 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/proof"
+	"cofferdam/sandbox"
+)
+
+// verify checks the export in file with the public key beside the state.
+func verify(t *testing.T, s state, file string) (proof.Report, string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	key, err := os.ReadFile(s.path("keys", "trace.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := proof.Verify(f, strings.TrimSpace(string(key)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, string(text)
+}
+
+// TestRecordOfARun: what was recorded is exported sealed, verifies with the key
+// beside it, and nothing is left of the live record. Many first runs at a time
+// share one key.
+func TestRecordOfARun(t *testing.T) {
+	s := state(filepath.Join(t.TempDir(), "cofferdam"))
+	var wg sync.WaitGroup
+	files := make([]string, 8)
+	for i := range files {
+		wg.Go(func() {
+			r, err := s.open(cofferdam.SessionID(cofferdam.NewID("s")))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := r.ended(sandbox.Result{Exit: 137, Signal: 9, Exhausted: []sandbox.Exhaustion{sandbox.ExhaustedMemory}}, nil); err != nil {
+				t.Error(err)
+			}
+			if files[i], err = r.finish(""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, f := range files {
+		r, text := verify(t, s, f)
+		if r.Events != 2 || !strings.Contains(text, `"exit":"137"`) || !strings.Contains(text, `"exhausted":"memory"`) {
+			t.Errorf("%d events: %s", r.Events, text)
+		}
+	}
+	if left := list(s.path("live")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestKilledRunIsFinished: the record of a run whose process was killed is
+// sealed and exported by a later run, and one that goes on is left alone.
+func TestKilledRunIsFinished(t *testing.T) {
+	s := state(filepath.Join(t.TempDir(), "cofferdam"))
+	for _, id := range []cofferdam.SessionID{"s-killed", "s-running"} {
+		r, err := s.open(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.put(cofferdam.Event{Kind: cofferdam.EventExecStart, Resource: "command"}); err != nil {
+			t.Fatal(err)
+		}
+		if id == "s-killed" { // as the kernel does at the end of a process
+			r.store.Close()
+		} else {
+			defer r.store.Close()
+		}
+	}
+	s.tidy("s-me")
+	if n := len(list(s.path("traces"))); n != 0 {
+		t.Fatalf("%d records were taken from runs that may just have begun", n)
+	}
+	old := time.Now().Add(-time.Hour)
+	for _, id := range []string{"s-killed", "s-running"} {
+		if err := os.Chtimes(s.path("live", id), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.tidy("s-me")
+	traces := list(s.path("traces"))
+	if len(traces) != 1 || len(list(s.path("live"))) != 1 {
+		t.Fatalf("traces %v, live %v", traces, list(s.path("live")))
+	}
+	if _, text := verify(t, s, s.path("traces", traces[0].Name())); !strings.Contains(text, "was killed") || !strings.Contains(text, "s-killed") {
+		t.Errorf("the trace: %s", text)
+	}
+}
+
+// TestTracesAreBounded: the oldest go.
+func TestTracesAreBounded(t *testing.T) {
+	s := state(t.TempDir())
+	if err := s.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range keptTraces + 3 {
+		name := time.Unix(int64(i)*60, 0).UTC().Format("20060102T150405.000Z") + "-s.jsonl"
+		if err := os.WriteFile(s.path("traces", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.tidy("")
+	left := list(s.path("traces"))
+	if len(left) != keptTraces || !strings.HasPrefix(left[0].Name(), "19700101T000300") {
+		t.Errorf("%d left, from %s", len(left), left[0].Name())
+	}
+}
+
+// TestNoRecordNoRun: a state folder that cannot be written refuses the run.
+func TestNoRecordNoRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := state(filepath.Join(file, "cofferdam")).open("s-1"); cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(cofferdam.HintOf(err), "XDG_STATE_HOME") {
+		t.Errorf("opened a record in a file: %v", err)
+	}
+	for _, env := range []map[string]string{{}, {"HOME": "here"}, {"XDG_STATE_HOME": "here", "HOME": "/x"}} {
+		if s, err := findState(func(n string) string { return env[n] }); err == nil {
+			t.Errorf("%v: %s", env, s)
+		}
+	}
+}
