@@ -138,20 +138,21 @@ type Check struct {
 
 // TaskRequest is what a person asks for.
 type TaskRequest struct {
-	Text    string   `json:"text"`              // what is wanted, in words
-	Repo    string   `json:"repo"`              // name or id; empty: the only one
-	Base    string   `json:"base,omitempty"`    // branch; empty: the repo's base branch
-	Done    []string `json:"done,omitempty"`    // lines of a definition of done, for people and the agent
-	Checks  []Check  `json:"checks"`            // at least one
-	Agent   string   `json:"agent"`             // adapter name
-	Command string   `json:"command,omitempty"` // for the agent "command": shell text
-	Model   string   `json:"model,omitempty"`   // model name; empty: the only one, if the agent needs one
-	Allow   []string `json:"allow,omitempty"`   // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
-	Image   string   `json:"image,omitempty"`   // "host" (default) or a folder on the server
-	Timeout float64  `json:"timeout,omitempty"` // seconds of the agent's run; 0: the default
-	Limits  *Limits  `json:"limits,omitempty"`  // nil: defaults
-	Budget  *Budget  `json:"budget,omitempty"`  // nil: the operator's default
-	Key     string   `json:"idempotency_key,omitempty"`
+	Text        string   `json:"text"`                  // what is wanted, in words
+	Repo        string   `json:"repo"`                  // name or id; empty: the only one
+	Base        string   `json:"base,omitempty"`        // branch; empty: the repo's base branch
+	Done        []string `json:"done,omitempty"`        // lines of a definition of done, for people and the agent
+	Checks      []Check  `json:"checks"`                // at least one
+	Agent       string   `json:"agent"`                 // adapter name
+	Command     string   `json:"command,omitempty"`     // for the agent "command": shell text
+	Model       string   `json:"model,omitempty"`       // model name; empty: the only one, if the agent needs one
+	Allow       []string `json:"allow,omitempty"`       // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
+	Image       string   `json:"image,omitempty"`       // "host" (default), a folder on the server, or an image its operator configured
+	Environment string   `json:"environment,omitempty"` // "" for the definition of the repository, "none", or a folder in .devcontainer
+	Timeout     float64  `json:"timeout,omitempty"`     // seconds of the agent's run; 0: the default
+	Limits      *Limits  `json:"limits,omitempty"`      // nil: defaults
+	Budget      *Budget  `json:"budget,omitempty"`      // nil: the operator's default
+	Key         string   `json:"idempotency_key,omitempty"`
 }
 
 // Budget bounds what a task may spend on models, over all its attempts. Zero

@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,12 +35,13 @@ const idle = time.Hour
 
 // Definition says what an environment is made from. All of it is in the digest.
 type Definition struct {
-	cofferdam.Scope          // nothing of one project's cache is used by another
-	Image           string   `json:"image"`
-	Setup           []string `json:"setup"` // shell commands, in order
-	Allow           []string `json:"allow"` // what the setup phase may reach
-	Env             []string `json:"env"`   // of the setup commands
-	Disk            int64    `json:"disk"`  // bytes the result may have
+	cofferdam.Scope                  // nothing of one project's cache is used by another
+	Image           string           `json:"image"`
+	ImageDigest     cofferdam.Digest `json:"image_digest"` // of what the image is now
+	Setup           []string         `json:"setup"`        // shell commands, in order
+	Allow           []string         `json:"allow"`        // what the setup phase may reach
+	Env             []string         `json:"env"`          // of the setup commands
+	Disk            int64            `json:"disk"`         // bytes the result may have
 }
 
 // Digest names the definition.
@@ -67,7 +67,7 @@ func Open(dir string) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unavailable(dir, err)
 	}
-	half, err := filepath.Glob(filepath.Join(dir, "*.building"))
+	half, err := filepath.Glob(filepath.Join(dir, "*.building*"))
 	if err != nil {
 		return nil, unavailable(dir, err)
 	}
@@ -90,16 +90,35 @@ func unavailable(dir string, err error) error {
 type Found struct {
 	Path   string // of the image; "" if there is no setup
 	Digest cofferdam.Digest
-	Hit    bool // it was there already
+	Hit    bool   // it was there already
+	Why    string // it was there or not, for people
 }
 
-// Ensure returns the environment for d, and has it made by build if it is not
+// String says for people whether it was there.
+func (f Found) String() string {
+	switch {
+	case f.Path == "":
+		return f.Why
+	case f.Hit:
+		return "hit: " + f.Why
+	}
+	return "miss: " + f.Why
+}
+
+// Want is a definition and how it may be found.
+type Want struct {
+	Definition
+	Name   string        // of what it is for, such as repository and agent; a change is one against the last of that name
+	MaxAge time.Duration // an older one is made anew; 0: MaxAge
+}
+
+// Ensure returns the environment for w, and has it made by build if it is not
 // there: build is given the path where the image has to be when it returns nil.
 // One build at a time is under way for a definition; whoever asks meanwhile
 // waits for it. An error of build is returned as it is.
-func (c *Cache) Ensure(ctx context.Context, d Definition, build func(ctx context.Context, path string) error) (Found, error) {
-	f := Found{Digest: d.Digest()}
-	if len(d.Setup) == 0 {
+func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Context, path string) error) (Found, error) {
+	f := Found{Digest: w.Digest(), Why: "there is nothing to set up"}
+	if len(w.Setup) == 0 {
 		return f, nil
 	}
 	release, err := c.turn(ctx, f.Digest)
@@ -107,19 +126,18 @@ func (c *Cache) Ensure(ctx context.Context, d Definition, build func(ctx context
 		return f, err
 	}
 	defer release()
-	f.Path = filepath.Join(c.dir, strings.TrimPrefix(string(f.Digest), "sha256:")+".img")
+	f.Path = c.path(f.Digest, ".img")
 	now := time.Now()
-	switch err := os.Chtimes(f.Path, now, now); {
-	case err == nil:
-		f.Hit = true
-		return f, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return f, unavailable(c.dir, err)
+	if f.Hit, f.Why, err = c.look(w, f.Digest, now); err != nil || f.Hit {
+		return f, err
 	}
 	if err := c.makeRoom(now); err != nil {
 		return f, unavailable(c.dir, err)
 	}
-	return f, c.make(ctx, f.Path, build)
+	if err := c.make(ctx, f.Path, build); err != nil {
+		return f, err
+	}
+	return f, c.write(Entry{Digest: f.Digest, Name: w.Name, Definition: w.Definition, Created: now, Why: f.Why})
 }
 
 // make builds beside the final path and moves the result there when it is whole.
@@ -184,7 +202,7 @@ func (c *Cache) makeRoom(now time.Time) error {
 	}
 	slices.SortFunc(images, func(a, b string) int { return used[a].Compare(used[b]) })
 	for len(images) >= MaxImages && now.Sub(used[images[0]]) > idle {
-		if err := os.RemoveAll(images[0]); err != nil {
+		if err := c.forget(digestOf(images[0]), "room was needed"); err != nil {
 			return err
 		}
 		images = images[1:]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +34,7 @@ func names(t *testing.T, dir string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(entries)
+	return len(slices.DeleteFunc(entries, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".json") }))
 }
 
 func TestEverythingIsInTheDigest(t *testing.T) {
@@ -47,6 +49,7 @@ func TestEverythingIsInTheDigest(t *testing.T) {
 		func(d *Definition) { d.Allow = nil },
 		func(d *Definition) { d.Env = nil },
 		func(d *Definition) { d.Disk = 2 },
+		func(d *Definition) { d.ImageDigest = "sha256:1" },
 	} {
 		d := base
 		change(&d)
@@ -65,7 +68,7 @@ func TestMadeOnceWhoeverAsks(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			f, err := c.Ensure(t.Context(), d, func(ctx context.Context, path string) error {
+			f, err := c.Ensure(t.Context(), Want{Definition: d}, func(ctx context.Context, path string) error {
 				builds.Add(1)
 				return writing("whole")(ctx, path)
 			})
@@ -75,14 +78,14 @@ func TestMadeOnceWhoeverAsks(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	f, err := open(t, dir).Ensure(t.Context(), d, nil)
+	f, err := open(t, dir).Ensure(t.Context(), Want{Definition: d}, nil)
 	if err != nil || !f.Hit || builds.Load() != 1 {
 		t.Errorf("%+v %v after %d builds", f, err, builds.Load())
 	}
 }
 
 func TestWithoutSetupThereIsNoImage(t *testing.T) {
-	f, err := open(t, t.TempDir()).Ensure(t.Context(), Definition{Image: "host"}, nil)
+	f, err := open(t, t.TempDir()).Ensure(t.Context(), Want{Definition: Definition{Image: "host"}}, nil)
 	if err != nil || f.Path != "" || f.Digest == "" {
 		t.Errorf("%+v %v", f, err)
 	}
@@ -93,17 +96,17 @@ func TestFailedBuildLeavesNothingAndIsTriedAgain(t *testing.T) {
 	c := open(t, dir)
 	d := Definition{Setup: []string{"a"}}
 	broken := errors.New("no network")
-	_, err := c.Ensure(t.Context(), d, func(ctx context.Context, path string) error {
+	_, err := c.Ensure(t.Context(), Want{Definition: d}, func(ctx context.Context, path string) error {
 		return errors.Join(writing("half")(ctx, path), broken)
 	})
 	if !errors.Is(err, broken) || names(t, dir) != 0 {
 		t.Fatalf("%v, %d files", err, names(t, dir))
 	}
-	if f, err := c.Ensure(t.Context(), d, writing("whole")); err != nil || f.Hit {
+	if f, err := c.Ensure(t.Context(), Want{Definition: d}, writing("whole")); err != nil || f.Hit {
 		t.Fatalf("%+v %v", f, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = c.Ensure(ctx, Definition{Setup: []string{"b"}}, func(ctx context.Context, path string) error {
+	_, err = c.Ensure(ctx, Want{Definition: Definition{Setup: []string{"b"}}}, func(ctx context.Context, path string) error {
 		cancel()
 		return writing("cut")(ctx, path)
 	})
@@ -114,7 +117,7 @@ func TestFailedBuildLeavesNothingAndIsTriedAgain(t *testing.T) {
 
 func TestNothingIsMadeWhereNothingWasWritten(t *testing.T) {
 	c := open(t, t.TempDir())
-	_, err := c.Ensure(t.Context(), Definition{Setup: []string{"a"}}, func(context.Context, string) error { return nil })
+	_, err := c.Ensure(t.Context(), Want{Definition: Definition{Setup: []string{"a"}}}, func(context.Context, string) error { return nil })
 	if cofferdam.KindOf(err) != cofferdam.Unavailable {
 		t.Errorf("%v", err)
 	}
@@ -136,7 +139,7 @@ func TestCacheIsBounded(t *testing.T) {
 	c := open(t, dir)
 	oldest := ""
 	for i := range MaxImages {
-		f, err := c.Ensure(t.Context(), Definition{Setup: []string{"a"}, Disk: int64(i)}, writing("x"))
+		f, err := c.Ensure(t.Context(), Want{Definition: Definition{Setup: []string{"a"}, Disk: int64(i)}}, writing("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,14 +148,14 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 	}
 	next := Definition{Setup: []string{"b"}}
-	if _, err := c.Ensure(t.Context(), next, writing("x")); cofferdam.KindOf(err) != cofferdam.Unavailable {
+	if _, err := c.Ensure(t.Context(), Want{Definition: next}, writing("x")); cofferdam.KindOf(err) != cofferdam.Unavailable {
 		t.Errorf("all in use: %v", err)
 	}
 	before := time.Now().Add(-2 * idle)
 	if err := os.Chtimes(oldest, before, before); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Ensure(t.Context(), next, writing("x")); err != nil {
+	if _, err := c.Ensure(t.Context(), Want{Definition: next}, writing("x")); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(oldest); err == nil || names(t, dir) != MaxImages {

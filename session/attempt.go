@@ -36,6 +36,8 @@ type attempt struct {
 	end   context.CancelFunc
 	grant grant
 	env   environment.Found
+	image environment.Image
+	made  environment.Recipe // what the repository says of its boxes
 	box   sandbox.Box
 	nth   int // which of the session's boxes that is, from 0
 	wire  Wire

@@ -3,116 +3,25 @@ package session
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"cofferdam"
-	"cofferdam/environment"
 	"cofferdam/gateway"
 	"cofferdam/gateway/wire"
-	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
-// hostImage is the image of a task that names none.
-const hostImage = "host"
-
 // spec is what both boxes of a session have in common.
 func (a *attempt) spec() sandbox.Spec {
-	s := sandbox.Spec{Tier: a.o.Tier, Image: a.plan.Request.Image, Limits: a.grant.limits}
-	if s.Image == "" {
-		s.Image = hostImage
-	}
-	s.Files = a.o.Trust
-	return s
+	return sandbox.Spec{Tier: a.o.Tier, Image: a.image.Path, Limits: a.grant.limits, Files: a.o.Trust}
 }
 
-// variables are those that every command of a box gets.
+// variables are those that every command of a box gets, the platform's own too.
 func (a *attempt) variables() []string {
 	return slices.Clone(a.o.Env)
-}
-
-// prepare makes sure that there is the environment which the agent needs. Its
-// setup runs in a box of its own, which can reach what the adapter names and
-// neither the repository nor a model.
-func (a *attempt) prepare(ctx context.Context) error {
-	setup, err := a.adapter.SetupCommands()
-	if err != nil {
-		return err
-	}
-	s := a.spec()
-	d := environment.Definition{
-		Scope: a.plan.Scope, Image: s.Image, Setup: setup, Allow: a.adapter.Allow, Env: a.o.Env, Disk: s.Limits.Disk,
-	}
-	a.env, err = a.o.Environments.Ensure(ctx, d, func(ctx context.Context, path string) error {
-		return a.setup(ctx, path, setup)
-	})
-	return err
-}
-
-func (a *attempt) setup(ctx context.Context, path string, commands []string) (err error) {
-	try := 0
-	a.ledger.look(func(s *seen) { try = s.setups + 1 })
-	allow, err := policy.ParseAllow(a.adapter.Allow, a.o.Presets)
-	if err != nil {
-		return failFor(cofferdam.ReasonEnvironment, err)
-	}
-	caller, err := a.caller(policy.Grant{Allow: allow, Operator: a.o.Policy}, gateway.Setup)
-	if err != nil {
-		return err
-	}
-	if err := a.ledger.step(ctx, stepSetup, map[string]string{fieldTries: strconv.Itoa(try), fieldBox: string(a.setupBoxID())}); err != nil {
-		return err
-	}
-	// A box that an earlier process left has written to an image that is gone.
-	if err := a.destroy(ctx, a.setupBoxID()); err != nil {
-		return err
-	}
-	s := a.spec()
-	s.ID, s.Env, s.SetupPhase = a.setupBoxID(), path, true
-	box, err := a.o.Driver.Create(ctx, s)
-	if err != nil {
-		return failFor(cofferdam.ReasonEnvironment, err)
-	}
-	defer func() { // the image is whole only when the box has let go of it
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
-		defer cancel()
-		err = errors.Join(err, box.Destroy(clean))
-	}()
-	w, err := a.o.Connect(ctx, box, caller, nil)
-	if err != nil {
-		return err
-	}
-	defer w.Close() // the box is about to go; what is cut is on record
-	for i, text := range commands {
-		if err := a.setupCommand(ctx, box, fmt.Sprintf("setup-%d-%d", try, i+1), text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *attempt) setupCommand(ctx context.Context, box sandbox.Box, id, text string) error {
-	ran, err := a.execute(ctx, box, sandbox.Command{
-		ID: cofferdam.ExecID(id), Shell: text, Dir: sandbox.EnvDir, Env: a.variables(), Timeout: a.o.CheckTimeout,
-	}, nil)
-	if err != nil {
-		return err
-	}
-	if ran.Exit != 0 || ran.TimedOut {
-		why := fmt.Sprintf("the setup of agent %s ended with %d at: %s: %s", a.adapter.Name, ran.Exit, text, lastLine(ran.tail.String()))
-		// Installers seldom repeat what a gateway told them.
-		a.ledger.look(func(s *seen) {
-			if s.usage.Refused > 0 {
-				why += fmt.Sprintf("; requests refused until then: %d (cofferdam doctor says whether this machine's registries can be reached)", s.usage.Refused)
-			}
-		})
-		return fail(cofferdam.ReasonEnvironment, why)
-	}
-	return nil
 }
 
 // enter makes the session's box, or finds the one that an earlier process made.
@@ -157,7 +66,7 @@ func (a *attempt) renew(ctx context.Context) error {
 	if err := a.destroy(ctx, a.boxID(a.nth)); err != nil {
 		return err
 	}
-	return inOrder(ctx, a.enter, a.connect, a.checkout)
+	return inOrder(ctx, a.enter, a.connect, a.checkout, a.dress)
 }
 
 // ready puts on record what the box really is.
@@ -175,8 +84,8 @@ func (a *attempt) ready(ctx context.Context) error {
 		return nil
 	}
 	return a.ledger.step(ctx, stepReady, map[string]string{
-		fieldBox: string(st.ID), fieldTier: string(st.Tier), fieldKernel: st.Kernel, fieldImage: st.Image,
-		fieldFlags: strings.Join(st.Flags, " "), fieldEnv: string(a.env.Digest), fieldHit: strconv.FormatBool(a.env.Hit),
+		fieldBox: string(st.ID), fieldTier: string(st.Tier), fieldKernel: st.Kernel, fieldImage: a.image.Name,
+		fieldFlags: strings.Join(st.Flags, " "), fieldEnv: string(a.env.Digest), fieldHit: strconv.FormatBool(a.env.Hit), fieldFound: a.env.String(),
 		fieldPolicy: string(a.grant.caller.Policy.Digest()), "limits": encode(st.Limits),
 	})
 }

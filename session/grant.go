@@ -20,6 +20,7 @@ const maxProjectFile = 64<<10 + 1
 type grant struct {
 	caller *gateway.Caller
 	limits cofferdam.Limits
+	hosts  []policy.Rule // what the work may reach, and setup no more than that
 }
 
 // authorize fixes what this session may do: what the task was given, narrowed
@@ -48,7 +49,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 	if l := a.plan.Request.Limits; l != nil {
 		limits = fill(*l, limits)
 	}
-	a.grant.limits = project.NarrowLimits(limits)
+	a.grant.limits, a.grant.hosts = project.NarrowLimits(limits), narrow.Allow
 	if a.grant.caller, err = a.caller(narrow, a.plan.Phase); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ var _ loop.Hands = hands{}
 
 // Exec implements loop.Hands.
 func (h hands) Exec(ctx context.Context, c sandbox.Command, stdin []byte) (loop.Output, error) {
-	c.Env = append(h.a.variables(), c.Env...)
+	c.Env = append(h.a.own(), c.Env...)
 	var out, errs ends
 	also := func(s sandbox.Stream, text []byte) error {
 		if s == sandbox.Stderr {

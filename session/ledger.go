@@ -60,30 +60,34 @@ type execution struct {
 // Steps of a session, in the field "step" of session.state events.
 const (
 	fieldStep    = "step"
-	stepSetup    = "setup"   // the environment is being made
-	stepBox      = "box"     // the agent's box is to be made
-	stepReady    = "ready"   // it runs
-	stepWire     = "wire"    // it is connected
-	stepCheck    = "check"   // a check has ended
-	stepResult   = "result"  // all is done that will be
-	stepPolicy   = "policy"  // the grant is fixed
-	fieldNumber  = "number"  // of a check
-	fieldData    = "data"    // of a check or a result: JSON
-	fieldText    = "text"    // for people
-	fieldExec    = "exec"    // id of a command
-	fieldStream  = "stream"  // stdout, stderr
-	fieldOffset  = "offset"  // of the first byte, as the command wrote it
-	fieldLength  = "length"  // of what the command wrote
-	fieldBox     = "box"     // id
-	fieldTier    = "tier"    // of the box
-	fieldKernel  = "kernel"  // of the box
-	fieldImage   = "image"   // of the box
-	fieldFlags   = "flags"   // of the sandbox program
-	fieldEnv     = "env"     // digest of the environment
-	fieldPolicy  = "policy"  // digest of the policy
-	fieldHit     = "hit"     // the environment was there already
-	fieldDropped = "dropped" // rules of the project file that the grant does not cover
-	fieldTries   = "tries"   // of the setup
+	stepSetup    = "setup"       // the environment is being made
+	stepEnv      = "environment" // what the box starts from is known
+	stepBox      = "box"         // the agent's box is to be made
+	stepReady    = "ready"       // it runs
+	stepWire     = "wire"        // it is connected
+	stepCheck    = "check"       // a check has ended
+	stepResult   = "result"      // all is done that will be
+	stepPolicy   = "policy"      // the grant is fixed
+	fieldNumber  = "number"      // of a check
+	fieldData    = "data"        // of a check or a result: JSON
+	fieldText    = "text"        // for people
+	fieldExec    = "exec"        // id of a command
+	fieldStream  = "stream"      // stdout, stderr
+	fieldOffset  = "offset"      // of the first byte, as the command wrote it
+	fieldLength  = "length"      // of what the command wrote
+	fieldBox     = "box"         // id
+	fieldTier    = "tier"        // of the box
+	fieldKernel  = "kernel"      // of the box
+	fieldImage   = "image"       // of the box
+	fieldFlags   = "flags"       // of the sandbox program
+	fieldEnv     = "env"         // digest of the environment
+	fieldPolicy  = "policy"      // digest of the policy
+	fieldHit     = "hit"         // the environment was there already
+	fieldFound   = "found"       // whether the environment was there, for people
+	fieldRecipe  = "recipe"      // file that says what the environment is
+	fieldDigest  = "digest"      // of the image
+	fieldDropped = "dropped"     // rules of the project file that the grant does not cover
+	fieldTries   = "tries"       // of the setup
 )
 
 // openLedger reads what is on record.
@@ -235,7 +239,7 @@ func (s *seen) noteStep(f map[string]string) {
 		s.ready = f[fieldBox]
 		s.box = Box{
 			Tier: f[fieldTier], Kernel: f[fieldKernel], Image: f[fieldImage],
-			Environment: cofferdam.Digest(f[fieldEnv]), Policy: cofferdam.Digest(f[fieldPolicy]),
+			Environment: cofferdam.Digest(f[fieldEnv]), Found: f[fieldFound], Policy: cofferdam.Digest(f[fieldPolicy]),
 		}
 	case stepWire:
 		s.wires++

@@ -48,6 +48,8 @@ type Options struct {
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 
+	// Image finds what a box has at "/"; nil knows the host and folders.
+	Image        func(ctx context.Context, scope cofferdam.Scope, w environment.ImageWant) (environment.Image, error)
 	Allow        []string            // optional; hosts every task may reach
 	Presets      map[string][]string // optional; of preset:NAME
 	Policy       string              // optional; Cedar text of the operator
@@ -137,6 +139,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 			a.enter,     // the box
 			a.connect,   // its only wire
 			a.checkout,  // the workspace, at the exact commit
+			a.dress,     // what the repository wants run in a new box
 			a.work,      // the agent, or the checks
 			a.capture,   // what the agent left, onto its branch
 		)

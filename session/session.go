@@ -69,7 +69,8 @@ type Box struct {
 	Tier        string           `json:"tier"`
 	Kernel      string           `json:"kernel"`
 	Image       string           `json:"image"`
-	Environment cofferdam.Digest `json:"environment"` // digest of image name, setup commands and their result's key
+	Environment cofferdam.Digest `json:"environment"`     // digest of image name, setup commands and their result's key
+	Found       string           `json:"found,omitempty"` // hit or miss of the environment, and why
 	Policy      cofferdam.Digest `json:"policy"`
 }
 

@@ -172,7 +172,7 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 	d.ledger.look(func(s *seen) { told, took = s.talk.told, s.talk.took })
 	c := start.Command
 	c.ID, c.Dir, c.Timeout = agentID(t.number), sandbox.WorkDir, d.timeout()-took
-	c.Env = append(d.variables(), c.Env...)
+	c.Env = append(d.own(), c.Env...)
 	if _, started := d.ledger.exec(c.ID); !started {
 		if err := d.place(ctx, start.Files); err != nil {
 			return err

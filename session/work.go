@@ -148,7 +148,7 @@ func (a *attempt) runChecks(ctx context.Context) error {
 		}
 		id := cofferdam.ExecID("check-" + strconv.Itoa(i+1))
 		ran, err := a.execute(ctx, a.box, sandbox.Command{
-			ID: id, Shell: c.Command, Dir: sandbox.WorkDir, Env: a.variables(), Timeout: a.o.CheckTimeout,
+			ID: id, Shell: c.Command, Dir: sandbox.WorkDir, Env: a.own(), Timeout: a.o.CheckTimeout,
 		}, nil)
 		if err != nil {
 			return err

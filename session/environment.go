@@ -1,0 +1,294 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"cofferdam"
+	"cofferdam/environment"
+	"cofferdam/gateway"
+	"cofferdam/gateway/wire"
+	"cofferdam/policy"
+	"cofferdam/sandbox"
+)
+
+// own are the variables of commands that are the repository's or the agent's:
+// those of every command, then what the repository's definition adds. The
+// platform's own commands do not get these.
+func (a *attempt) own() []string {
+	return append(a.variables(), a.made.Variables(a.o.Env)...)
+}
+
+// prepare makes sure that there is the environment which the repository's
+// definition and the agent need. Its setup runs in a box of its own, which can
+// reach neither the repository nor a model.
+func (a *attempt) prepare(ctx context.Context) error {
+	var err error
+	if a.made, err = a.recipe(ctx); err != nil {
+		return err
+	}
+	if a.image, err = a.findImage(ctx); err != nil {
+		return failFor(cofferdam.ReasonEnvironment, err)
+	}
+	installs, err := a.adapter.SetupCommands()
+	if err != nil {
+		return err
+	}
+	allow, dropped, err := a.reach()
+	if err != nil {
+		return err
+	}
+	d := environment.Definition{
+		Scope: a.plan.Scope, Image: a.image.Name, ImageDigest: a.image.Digest, Setup: slices.Concat(a.made.Setup, installs),
+		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk,
+	}
+	a.env, err = a.o.Environments.Ensure(ctx, environment.Want{
+		Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge,
+	}, func(ctx context.Context, path string) error {
+		return a.setup(ctx, path, d.Setup, allow)
+	})
+	if err != nil {
+		return err
+	}
+	return a.ledger.step(ctx, stepEnv, map[string]string{
+		fieldEnv: string(a.env.Digest), fieldHit: strconv.FormatBool(a.env.Hit), fieldFound: a.env.String(), fieldRecipe: a.made.Path,
+		fieldImage: a.image.Name, fieldDigest: string(a.image.Digest), fieldDropped: strings.Join(dropped, " "),
+		"ignored": strings.Join(a.made.Ignored, " "),
+	})
+}
+
+// recipe reads the repository's definition from the base commit: what an agent
+// writes into it changes nothing of the attempt or of its proof.
+func (a *attempt) recipe(ctx context.Context) (environment.Recipe, error) {
+	paths, err := environment.Paths(a.plan.Request.Environment)
+	if err != nil {
+		return environment.Recipe{}, failFor(cofferdam.ReasonEnvironment, err)
+	}
+	base := a.plan.Base
+	if base == "" {
+		base = a.plan.Commit
+	}
+	for _, path := range paths {
+		text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, base, path, environment.MaxRecipe+1)
+		if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+			continue
+		}
+		if err != nil {
+			return environment.Recipe{}, failFor(cofferdam.ReasonEnvironment, err)
+		}
+		r, err := environment.Read(path, text)
+		return r, failFor(cofferdam.ReasonEnvironment, err)
+	}
+	if a.plan.Request.Environment != "" && len(paths) > 0 {
+		return environment.Recipe{}, fail(cofferdam.ReasonEnvironment, "the repository has no "+paths[0]+" at its base commit")
+	}
+	return environment.Recipe{}, nil
+}
+
+// findImage finds what the box has at "/": what the task says, else the definition.
+func (a *attempt) findImage(ctx context.Context) (environment.Image, error) {
+	w := environment.ImageWant{Name: a.plan.Request.Image, Operator: a.plan.Request.Image != "", Packages: a.made.Packages}
+	if w.Name == "" {
+		w.Name = a.made.Image
+	}
+	if a.o.Image != nil {
+		return a.o.Image(ctx, a.plan.Scope, w)
+	}
+	return environment.LocalImage(w)
+}
+
+// reach returns what setup and the commands of a new box may reach: what the
+// definition names, of what the work may reach. Without a list that is nothing.
+func (a *attempt) reach() (allow []policy.Rule, dropped []string, err error) {
+	p := policy.Project{Narrows: true}
+	var hosts []string
+	for _, entry := range a.made.Allow {
+		if name, preset := strings.CutPrefix(entry, "preset:"); preset {
+			p.Presets = append(p.Presets, name)
+		} else {
+			hosts = append(hosts, entry)
+		}
+	}
+	if p.Allow, err = policy.ParseAllow(hosts, nil); err != nil {
+		return nil, nil, failFor(cofferdam.ReasonEnvironment, err)
+	}
+	g, err := policy.Grant{Allow: a.grant.hosts}.Narrow(p)
+	return g.Allow, text(g.Dropped), failFor(cofferdam.ReasonEnvironment, err)
+}
+
+func text(rules []policy.Rule) (all []string) {
+	for _, r := range rules {
+		all = append(all, r.String())
+	}
+	return all
+}
+
+// setup runs the commands in a box of their own, with the image to be.
+func (a *attempt) setup(ctx context.Context, path string, commands []string, allow []policy.Rule) (err error) {
+	try := 0
+	a.ledger.look(func(s *seen) { try = s.setups + 1 })
+	installs, err := policy.ParseAllow(a.adapter.Allow, a.o.Presets)
+	if err != nil {
+		return failFor(cofferdam.ReasonEnvironment, err)
+	}
+	caller, err := a.caller(policy.Grant{Allow: slices.Concat(allow, installs), Operator: a.o.Policy}, gateway.Setup)
+	if err != nil {
+		return err
+	}
+	if err := a.ledger.step(ctx, stepSetup, map[string]string{fieldTries: strconv.Itoa(try), fieldBox: string(a.setupBoxID())}); err != nil {
+		return err
+	}
+	// A box that an earlier process left has written to an image that is gone.
+	if err := a.destroy(ctx, a.setupBoxID()); err != nil {
+		return err
+	}
+	s := a.spec()
+	s.ID, s.Env, s.SetupPhase = a.setupBoxID(), path, true
+	box, err := a.o.Driver.Create(ctx, s)
+	if err != nil {
+		return failFor(cofferdam.ReasonEnvironment, err)
+	}
+	defer func() { // the image is whole only when the box has let go of it
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer cancel()
+		err = errors.Join(err, box.Destroy(clean))
+	}()
+	w, err := a.o.Connect(ctx, box, caller, nil)
+	if err != nil {
+		return err
+	}
+	defer w.Close() // the box is about to go; what is cut is on record
+	end := time.Now().Add(a.made.Timeout)
+	for i, text := range commands {
+		c := sandbox.Command{ID: cofferdam.ExecID(fmt.Sprintf("setup-%d-%d", try, i+1)), Shell: text, Dir: sandbox.EnvDir, Env: a.own(), Timeout: a.o.CheckTimeout}
+		what := "the setup of agent " + a.adapter.Name
+		if i < len(a.made.Setup) {
+			c.Timeout = max(time.Until(end), time.Millisecond)
+			what = fmt.Sprintf("setup %d of %s", i+1, a.made.Path)
+		}
+		if err := a.mustPass(ctx, box, c, what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mustPass runs a command whose failure ends the session, with its last line.
+func (a *attempt) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command, what string) error {
+	ran, err := a.execute(ctx, box, c, nil)
+	if err != nil || !ran.failed() {
+		return err
+	}
+	how := fmt.Sprintf("ended with %d", ran.Exit)
+	if ran.TimedOut {
+		how = "was not done when its time was up"
+	}
+	why := fmt.Sprintf("%s %s at: %s: %s", what, how, clip(commandText(c), 500), lastLine(ran.tail.String()))
+	// Installers seldom repeat what a gateway told them.
+	a.ledger.look(func(s *seen) {
+		if s.usage.Refused > 0 {
+			why += fmt.Sprintf("; requests refused until then: %d (cofferdam doctor says whether this machine's registries can be reached)", s.usage.Refused)
+		}
+	})
+	return fail(cofferdam.ReasonEnvironment, why)
+}
+
+// dress runs what the repository's definition wants in every new box: in the
+// workspace, as the agent's user, with what setup may reach and not with what
+// the agent may. After it the box has the wire it had before.
+func (a *attempt) dress(ctx context.Context) error {
+	steps := slices.Concat(a.made.Maintenance, a.made.Ready)
+	open := false
+	for i := range steps {
+		if x, _ := a.ledger.exec(a.dressID(i)); x.result == nil {
+			open = true
+		}
+	}
+	if !open { // nothing to do, or an earlier process came past it
+		return nil
+	}
+	allow, _, err := a.reach()
+	if err != nil {
+		return err
+	}
+	caller, err := a.caller(policy.Grant{Allow: allow, Operator: a.o.Policy}, gateway.Setup)
+	if err != nil {
+		return err
+	}
+	a.cut()
+	var names []wire.Name
+	a.ledger.look(func(s *seen) { names = s.names })
+	w, err := a.o.Connect(ctx, a.box, caller, names)
+	if err != nil {
+		return boxError(err)
+	}
+	err = a.dressed(ctx, steps)
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	return a.connect(ctx)
+}
+
+func (a *attempt) dressID(i int) cofferdam.ExecID {
+	return cofferdam.ExecID(fmt.Sprintf("dress-%d-%d", a.nth+1, i+1))
+}
+
+// dressed runs the steps, those beside each other at the same time. What a
+// readiness command does not accept is not used again.
+func (a *attempt) dressed(ctx context.Context, steps []environment.Step) error {
+	end := time.Now().Add(a.made.Timeout)
+	for i := 0; i < len(steps); {
+		n := i + 1
+		for n < len(steps) && steps[n].Beside {
+			n++
+		}
+		errs := make([]error, n-i)
+		var group sync.WaitGroup
+		for j := i; j < n; j++ {
+			group.Go(func() {
+				errs[j-i] = a.mustPass(ctx, a.box, sandbox.Command{
+					ID: a.dressID(j), Shell: steps[j].Shell, Argv: steps[j].Argv, Dir: sandbox.WorkDir, Env: a.own(),
+					Timeout: max(time.Until(end), time.Millisecond),
+				}, steps[j].Name+" of "+a.made.Path)
+			})
+		}
+		group.Wait()
+		if err := first(errs); err != nil {
+			if f := (*failure)(nil); errors.As(err, &f) && i >= len(a.made.Maintenance) && a.env.Path != "" {
+				err = errors.Join(err, forgiven(a.o.Environments.Remove(a.plan.Scope, a.env.Digest, "a readiness command did not pass in it")))
+			}
+			return err
+		}
+		i = n
+	}
+	for i := range steps {
+		if err := a.endTree(ctx, a.dressID(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first returns the first error.
+func first(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgiven passes over what is not there any more.
+func forgiven(err error) error {
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return nil
+	}
+	return err
+}
