@@ -42,9 +42,12 @@ func main() {
 
 // run serves the host until its pipe closes.
 func run() error {
-	closeOnExec()
-	b := &box{out: os.NewFile(controlOut, "control-out"), commands: map[uint32]*command{}, byPID: map[int]*command{}}
-	r := guest.NewReader(os.NewFile(controlIn, "control-in"), guest.MaxStart)
+	in, out, err := control()
+	if err != nil {
+		return err
+	}
+	b := &box{out: out, commands: map[uint32]*command{}, byPID: map[int]*command{}}
+	r := guest.NewReader(in, guest.MaxStart)
 	f, err := r.Next()
 	if err != nil {
 		return fmt.Errorf("read config: %w", err)

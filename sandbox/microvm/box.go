@@ -1,0 +1,202 @@
+package microvm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+)
+
+// box is one box. Its fields are set while it is built, before others see it.
+type box struct {
+	d       *Driver
+	spec    sandbox.Spec // complete: every limit is set
+	life    *sandbox.Life
+	created time.Time
+	dir     string
+	user    int // of its monitor
+	boot    bootFiles
+	root    string // disk with its image, shared with others
+	console *console
+	link    *link
+	wire    *wire
+	host    *guest.Host
+	moving  chan struct{} // holds one token while nobody pauses, suspends or copies it
+
+	mu   sync.Mutex
+	vm   running // nil while it is suspended; guarded by mu
+	gone bool    // everything it had is removed; guarded by mu
+}
+
+var _ sandbox.Box = (*box)(nil)
+
+func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *box) memoryDir() string  { return filepath.Join(b.d.o.Root, "memory", string(b.spec.ID)) }
+func (b *box) memoryFile() string { return filepath.Join(b.memoryDir(), "memory") }
+func (b *box) journalDir() string { return filepath.Join(b.d.o.Root, "journal", string(b.spec.ID)) }
+
+func (b *box) machine() running {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.vm
+}
+
+func (b *box) setMachine(vm running) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.vm = vm
+}
+
+// ID returns the box's name.
+func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
+
+// Status says what the box really is.
+func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
+	s := sandbox.Status{
+		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: b.flags(), Limits: b.spec.Limits, Image: b.spec.Image,
+		Created: b.created, Changes: b.life.Changes(),
+	}
+	last := s.Changes[len(s.Changes)-1]
+	s.State, s.Reason = last.State, last.Reason
+	return s, ctx.Err()
+}
+
+// kernel names what the box sees as its kernel, and what runs it.
+func (b *box) kernel(ctx context.Context) string {
+	version, err := b.d.monitor.version(ctx)
+	if err != nil {
+		version = "QEMU"
+	}
+	if b.spec.Tier == sandbox.MicroVM {
+		return "Linux " + b.boot.version + ", " + version + ", KVM"
+	}
+	return "Linux " + b.boot.version + ", " + version + ", emulated: no security boundary"
+}
+
+// flags are what holds the monitor, and how the workspace has its size.
+func (b *box) flags() []string {
+	return []string{
+		"machine=microvm", "monitor-namespaces=mount,pid,net,ipc,uts", "monitor-user=own", "monitor-seccomp=on", "monitor-root=read-only", "workspace=disk",
+	}
+}
+
+// Wait returns once the box is in one of the states, or is over.
+func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
+	return b.life.Wait(ctx, states...)
+}
+
+// Start starts a command and returns without waiting for its end.
+func (b *box) Start(ctx context.Context, c sandbox.Command) error { return b.host.Start(ctx, c) }
+
+// Attach sends a command's output to sink and returns its result.
+func (b *box) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
+	return b.host.Attach(ctx, id, from, sink)
+}
+
+// Write sends p to a command's standard input.
+func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
+	return b.host.Write(ctx, id, p, eof)
+}
+
+// Kill ends a command with everything it started.
+func (b *box) Kill(ctx context.Context, id cofferdam.ExecID) error { return b.host.Kill(ctx, id) }
+
+// Wire lends a fresh end of the box's network: a socket that reads and writes
+// one Ethernet frame at a time, as a queue of a TAP does.
+func (b *box) Wire(ctx context.Context) (*os.File, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	end, err := b.wire.lend()
+	if err != nil {
+		return nil, &cofferdam.Error{
+			Op: "microvm.Wire", Kind: cofferdam.Unavailable, Subject: "wire of box " + string(b.spec.ID),
+			Reason: err.Error(), Hint: "the box is gone; start a new one", Err: err,
+		}
+	}
+	return end, nil
+}
+
+// Destroy ends the box and removes all it had. What ctx says does not stop it
+// halfway.
+func (b *box) Destroy(context.Context) error {
+	if !b.life.Now().State.Over() {
+		// Refused only by a state in which it is being ended already.
+		_ = b.life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller)
+	}
+	if err := b.tearDown("the box was destroyed"); err != nil {
+		return &cofferdam.Error{
+			Op: "microvm.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
+			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err,
+		}
+	}
+	if b.life.Now().State == sandbox.Stopping {
+		_ = b.life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
+	}
+	_ = b.life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
+	return nil
+}
+
+// tearDown removes whatever build made, in the reverse order, and goes on
+// when a part fails. It may be called again after an error.
+func (b *box) tearDown(reason string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	var errs []error
+	if b.vm != nil {
+		b.vm.end()
+		b.vm = nil
+	}
+	if b.host != nil {
+		errs = append(errs, b.host.Close(reason))
+	}
+	if b.link != nil {
+		b.link.close()
+	}
+	b.wire.close()
+	errs = append(errs, b.d.cgroups.end(string(b.spec.ID)), b.flushEnv())
+	for _, dir := range []string{b.memoryDir(), b.journalDir(), b.dir} {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	err := errors.Join(errs...)
+	if b.gone = err == nil; b.gone {
+		b.d.forget(b)
+	}
+	return err
+}
+
+// forget gives up the place of a box that is gone.
+func (d *Driver) forget(b *box) {
+	d.mu.Lock()
+	known := d.boxes[b.spec.ID] == b
+	d.mu.Unlock()
+	if known {
+		d.release(b.spec.ID, b.user)
+	}
+}
+
+// flushEnv puts an environment image on the disk of the host, so that it
+// survives a loss of power: it is used again, and has no journal.
+func (b *box) flushEnv() error {
+	if !b.spec.SetupPhase {
+		return nil
+	}
+	f, err := os.OpenFile(b.spec.Env, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,272 @@
+package microvm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/netns"
+)
+
+// startPatience is how long pid 1 may take to answer: an emulated machine on a
+// loaded host needs many times the two seconds of an idle one.
+const startPatience = 2 * time.Minute
+
+// Create makes a box and returns when it can run commands.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
+	if err := d.checkSpec(&spec); err != nil {
+		return nil, err
+	}
+	user, err := d.reserve(spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checker.refuse(ctx, spec.Tier); err != nil {
+		d.release(spec.ID, user)
+		return nil, err
+	}
+	b := &box{
+		d: d, spec: spec, life: sandbox.NewLife(), created: time.Now(), user: user,
+		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)), console: newConsole(), wire: new(wire), moving: make(chan struct{}, 1),
+	}
+	b.moving <- struct{}{}
+	if err := b.build(ctx); err != nil {
+		// Whatever ctx says, what was built so far must go.
+		if left := b.tearDown("it could not be started"); left != nil {
+			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", slog.Any("box", spec.ID), slog.Any("err", left))
+		}
+		d.release(spec.ID, user)
+		return nil, wrap("microvm.Create", "start box "+string(spec.ID), err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.boxes[spec.ID] = b
+	return b, nil
+}
+
+// wrap makes err one that a person can read.
+func wrap(op, subject string, err error) error {
+	var known *cofferdam.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Unavailable, Subject: subject, Err: err, Reason: err.Error(), Hint: "cofferdam doctor checks this host",
+	}
+}
+
+// build puts a box together. Everything it makes is known to tearDown.
+func (b *box) build(ctx context.Context) error {
+	for _, dir := range []string{b.dir, b.path("view"), b.memoryDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if b.spec.Snapshot != "" {
+		return b.restore(ctx)
+	}
+	boot, err := b.d.bootFiles()
+	if err != nil {
+		return missing("kernel for machines", err.Error(), fixKernel, err)
+	}
+	b.boot = boot
+	if b.root, err = b.d.root(ctx, b.spec.Image); err != nil {
+		return err
+	}
+	if err := b.makeDisks(ctx); err != nil {
+		return err
+	}
+	if err := b.makeMemory(); err != nil {
+		return err
+	}
+	var w, r *os.File
+	if b.link, w, r, err = newLink(); err != nil {
+		return err
+	}
+	if b.host, err = guest.NewHost(w, r, b.journalDir(), b.options()); err != nil {
+		return errors.Join(err, w.Close(), r.Close())
+	}
+	if err := b.run(ctx, nil); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := b.host.Ready(ctx); err != nil {
+		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
+	}
+	return b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
+}
+
+// options are those of the host's half of the talk.
+func (b *box) options() guest.Options {
+	return guest.Options{
+		Config: guest.Config{
+			UID: sandbox.UserID, GID: sandbox.UserID,
+			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
+			Sized:    []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
+			Identity: b.identity(),
+		},
+		Life: b.life,
+	}
+}
+
+// identity is who the box is: new for each, also for a copy.
+func (b *box) identity() guest.Identity {
+	return guest.Identity{Dir: guest.MachineIdentity, Hostname: b.spec.Hostname, MachineID: hex.EncodeToString(random(16))}
+}
+
+func random(n int) []byte {
+	p := make([]byte, n)
+	_, _ = rand.Read(p) // never fails
+	return p
+}
+
+// makeDisks makes the workspace, and the disk from which pid 1 learns what the
+// box is.
+func (b *box) makeDisks(ctx context.Context) error {
+	size := b.spec.Limits.Disk
+	free, err := space(b.dir)
+	if err != nil {
+		return err
+	}
+	if free < size {
+		return &cofferdam.Error{
+			Op: "microvm.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
+			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
+			Hint:   "free space there, or give a smaller limit of disk",
+		}
+	}
+	if err := makeDisk(ctx, b.path("work.img"), size); err != nil {
+		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
+	}
+	m := guest.Machine{
+		Time: time.Now(), Seed: random(64), Hostname: b.spec.Hostname, Temp: b.spec.Limits.Temp, Shared: shared(b.spec.Limits),
+		Files: append(ownFiles(b.spec.Image), b.spec.Files...), MTU: netns.MTU,
+	}
+	if b.spec.Env != "" {
+		m.Env = "ro"
+		if b.spec.SetupPhase {
+			m.Env = "rw"
+			if _, err := os.Lstat(b.spec.Env); errors.Is(err, os.ErrNotExist) {
+				if err := makeDisk(ctx, b.spec.Env, size); err != nil {
+					return missing("environment image", err.Error(), "install e2fsprogs; its folder must be writable", err)
+				}
+			}
+		}
+	}
+	data, err := guest.AppendMachine(nil, m)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.path("machine.img"), data, 0o600)
+}
+
+// makeMemory makes the file that is the machine's memory, empty.
+func (b *box) makeMemory() error {
+	f, err := os.OpenFile(b.memoryFile(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(b.spec.Limits.Memory), f.Chown(b.user, b.user), f.Close())
+}
+
+// run starts the machine and joins it to link, wire and console. With state it
+// is one that was saved, and paused until it is told to go on.
+func (b *box) run(ctx context.Context, state *os.File) error {
+	m := machine{
+		kvm: b.spec.Tier == sandbox.MicroVM, uid: b.user, dir: b.path("view"), kernel: b.boot.kernel, initrd: b.boot.initrd,
+		memory: b.memoryFile(), size: b.spec.Limits.Memory, incoming: state != nil,
+		cpus: min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
+	}
+	var ours, theirs [3]*os.File
+	var err error
+	defer func() { closeAll(theirs[:]) }()
+	for i := range ours {
+		if ours[i], theirs[i], err = socketPair(); err != nil {
+			closeAll(ours[:])
+			return err
+		}
+	}
+	m.serial, m.console, m.network = theirs[0], theirs[1], theirs[2]
+	if m.disks, err = b.drives(); err != nil {
+		closeAll(ours[:])
+		return err
+	}
+	defer func() {
+		for _, d := range m.disks {
+			d.file.Close()
+		}
+	}()
+	vm, err := b.d.monitor.start(ctx, m)
+	if err != nil {
+		closeAll(ours[:])
+		return missing("monitor of the machine", err.Error(), "cofferdam doctor checks this host", err)
+	}
+	b.setMachine(vm)
+	b.link.attach(ours[0])
+	go b.console.read(ours[1])
+	b.wire.attach(ours[2])
+	if err := b.d.cgroups.hold(string(b.spec.ID), vm.process().pid, b.spec.Limits); err != nil {
+		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
+	}
+	if state != nil {
+		return vm.load(ctx, state)
+	}
+	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// drives opens the disks of the box; the monitor gets descriptors, no paths.
+func (b *box) drives() (list []drive, err error) {
+	defer func() {
+		if err != nil {
+			for _, d := range list {
+				d.file.Close()
+			}
+		}
+	}()
+	disks := []struct {
+		serial, path string
+		writable     bool
+	}{
+		{guest.DiskMachine, b.path("machine.img"), false},
+		{guest.DiskRoot, b.root, false},
+		{guest.DiskWork, b.path("work.img"), true},
+	}
+	if b.spec.Env != "" {
+		disks = append(disks, struct {
+			serial, path string
+			writable     bool
+		}{guest.DiskEnv, b.spec.Env, b.spec.SetupPhase})
+	}
+	for _, d := range disks {
+		mode := os.O_RDONLY
+		if d.writable {
+			mode = os.O_RDWR
+		}
+		f, err := os.OpenFile(d.path, mode, 0)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, drive{d.serial, f, d.writable})
+	}
+	return list, nil
+}

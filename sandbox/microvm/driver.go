@@ -1,0 +1,247 @@
+package microvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+const (
+	// maxBoxes bounds one host: each machine has its memory for itself.
+	maxBoxes = 64
+	// firstUser is the user of the first monitor; each that runs has its own.
+	// No system hands out ids that high, and none is in a password file.
+	firstUser = 0x5D000000
+	// memoryPercent of the host's memory may be memory of machines, and
+	// journalPercent output that nobody took yet.
+	memoryPercent, journalPercent = 75, 15
+)
+
+// Options says where a Driver keeps its state and finds what it needs.
+type Options struct {
+	Root  string // absolute folder of this driver alone; made if missing
+	Cache string // absolute folder of kernels and roots; "": cache below Root
+	Init  string // absolute path of cofferdam-init
+	// Kernel is a kernel (vmlinux or bzImage with all it needs built in), or a
+	// folder with boot/vmlinuz-VERSION and lib/modules/VERSION. "": a folder
+	// kernel beside Init, else what is installed.
+	Kernel string
+	Log    *slog.Logger
+}
+
+// Driver makes boxes of tier microvm, where this host's KVM runs machines, and
+// of tier microvm-emulated. One process uses one root.
+type Driver struct {
+	o       Options
+	monitor monitor
+	checker checker
+	cgroups cgroups
+
+	cacheMu  sync.Mutex // held while something of the cache is made
+	hostRoot string     // guarded by cacheMu
+	hostSeen time.Time  // guarded by cacheMu
+
+	mu    sync.Mutex
+	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
+	users [maxBoxes]bool           // guarded by mu: taken user ids
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New opens the state folder and removes what an earlier process left in it.
+// Its monitors ended with it.
+func New(o Options) (*Driver, error) {
+	const op = "microvm.New"
+	if o.Cache == "" {
+		o.Cache = filepath.Join(o.Root, "cache")
+	}
+	for name, path := range map[string]string{"state folder": o.Root, "cache": o.Cache, "cofferdam-init": o.Init} {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+			return nil, &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: name, Reason: "not a clean absolute path"}
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{o: o, monitor: &qemu{}, boxes: map[cofferdam.BoxID]*box{}}
+	d.checker.d = d
+	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
+	if err := d.prepare(); err != nil {
+		return nil, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
+			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
+		}
+	}
+	return d, nil
+}
+
+// inMemoryFolders are on a tmpfs of our own, with the part of the host's
+// memory that each may take.
+var inMemoryFolders = map[string]int{"memory": memoryPercent, "journal": journalPercent}
+
+// prepare clears what is left, then makes the folders.
+func (d *Driver) prepare() error {
+	if err := errors.Join(os.MkdirAll(d.o.Root, 0o700), os.MkdirAll(d.o.Cache, 0o755)); err != nil {
+		return err
+	}
+	if resolved, err := filepath.EvalSymlinks(d.o.Root); err != nil || resolved != d.o.Root {
+		return errors.Join(err, fmt.Errorf("it is a link to %s: give that path", resolved))
+	}
+	d.cgroups.endAll()
+	for name := range inMemoryFolders {
+		if err := unmount(filepath.Join(d.o.Root, name)); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(d.o.Root, "boxes")); err != nil {
+		return err
+	}
+	for _, name := range []string{"boxes", "snapshot", "memory", "journal"} {
+		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
+			return err
+		}
+	}
+	for name, percent := range inMemoryFolders {
+		options := fmt.Sprintf("mode=0700,size=%d%%", percent)
+		if err := unix.Mount("cofferdam", filepath.Join(d.o.Root, name), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
+			return fmt.Errorf("mounting tmpfs: %w", err)
+		}
+	}
+	return nil
+}
+
+// unmount takes the file system at dir away, if there is one.
+func unmount(dir string) error {
+	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) { // the kernel has not let go of a process yet
+		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return &os.PathError{Op: "unmounting", Path: dir, Err: err}
+}
+
+// Open finds a box that this process made.
+func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, &cofferdam.Error{
+		Op: "microvm.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
+		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one",
+	}
+}
+
+// all returns every box that is made.
+func (d *Driver) all() []*box {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	boxes := make([]*box, 0, len(d.boxes))
+	for _, b := range d.boxes {
+		if b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	return boxes
+}
+
+// List returns every box there is.
+func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
+	var list []sandbox.Status
+	for _, b := range d.all() {
+		s, err := b.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// Offers says which tiers this host has: microvm only once a machine ran on KVM.
+func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
+	offers := []sandbox.Offer{sandbox.OfferOf(sandbox.Emulated)}
+	if d.checker.tierLacks(ctx, sandbox.MicroVM) == nil {
+		offers = append(offers, sandbox.OfferOf(sandbox.MicroVM))
+	}
+	return offers, ctx.Err()
+}
+
+// Close destroys every box and gives the state folder up. Snapshots stay.
+func (d *Driver) Close(ctx context.Context) error {
+	var errs []error
+	for _, b := range d.all() {
+		errs = append(errs, b.Destroy(ctx))
+	}
+	for name := range inMemoryFolders {
+		errs = append(errs, unmount(filepath.Join(d.o.Root, name)))
+	}
+	d.cgroups.endAll()
+	return errors.Join(errs...)
+}
+
+var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
+
+// reserve takes an id and a user for a box that is about to be made.
+func (d *Driver) reserve(id cofferdam.BoxID) (user int, err error) {
+	if !boxIDs.MatchString(string(id)) {
+		return 0, invalid(fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.boxes[id]; taken {
+		return 0, &cofferdam.Error{
+			Op: "microvm.Create", Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
+			Hint: "open it, or choose another id",
+		}
+	}
+	for i, taken := range d.users {
+		if !taken {
+			d.users[i], d.boxes[id] = true, nil
+			return firstUser + i, nil
+		}
+	}
+	return 0, &cofferdam.Error{
+		Op: "microvm.Create", Kind: cofferdam.Exhausted, Subject: "box " + string(id),
+		Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end",
+	}
+}
+
+// release gives back what reserve took, once nothing of the box is left.
+func (d *Driver) release(id cofferdam.BoxID, user int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.boxes, id)
+	d.users[user-firstUser] = false
+}
+
+// invalid is the error for a Spec that cannot be had.
+func invalid(subject, reason, hint string) error {
+	return &cofferdam.Error{Op: "microvm.Create", Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
+}
+
+// missing is the error for a layer that the host does not offer.
+func missing(layer, reason, hint string, err error) error {
+	return &cofferdam.Error{Op: "microvm.Create", Kind: cofferdam.Unavailable, Subject: layer, Reason: reason, Hint: hint, Err: err}
+}
+
+// within says whether path is folder or lies in it.
+func within(folder, path string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}

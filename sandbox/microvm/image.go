@@ -1,0 +1,237 @@
+package microvm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+)
+
+// etcNames are the entries of the host's /etc that boxes see, the same as in
+// boxes of tier gvisor: what programs of /usr need to run, and nothing that is
+// apt to hold a secret.
+var etcNames = []string{
+	"alternatives", "bash.bashrc", "ca-certificates.conf", "debian_version", "fonts", "gai.conf", "host.conf", "inputrc",
+	"issue", "ld-musl-*.path", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "lsb-release",
+	"magic", "magic.mime", "mime.types", "netconfig", "networks", "os-release", "perl", "profile", "protocols", "python3",
+	"python3.*", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf", "xdg",
+	"java-*-openjdk", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
+}
+
+// linkNames are what merges into /usr on most systems.
+var linkNames = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// ownNames are what no image gives: the box's own folders.
+var ownNames = []string{"proc", "sys", "dev", "tmp", "work", "env", "home", "run", "lost+found", ".cofferdam", "root"}
+
+// hostAge is how long the host's programs count as unchanged: to look at them
+// takes a second, and a machine has a copy in any case.
+const hostAge = 10 * time.Minute
+
+// entry is something of the host that a root is made of.
+type entry struct{ from, to string }
+
+// entries lists what of an image is in a root.
+func entries(image string) ([]entry, error) {
+	if image != sandbox.HostImage {
+		list, err := os.ReadDir(image)
+		if err != nil {
+			return nil, err
+		}
+		var found []entry
+		for _, e := range list {
+			if !slices.Contains(ownNames, e.Name()) {
+				found = append(found, entry{filepath.Join(image, e.Name()), "/" + e.Name()})
+			}
+		}
+		return found, nil
+	}
+	found := []entry{{"/usr", "/usr"}}
+	for _, name := range linkNames {
+		if _, err := os.Lstat("/" + name); err == nil {
+			found = append(found, entry{"/" + name, "/" + name})
+		}
+	}
+	for _, pattern := range etcNames {
+		paths, err := filepath.Glob("/etc/" + pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			found = append(found, entry{path, path})
+		}
+	}
+	return found, nil
+}
+
+// fingerprint changes whenever something changes in what a root is made of:
+// every file's name, mode, owner, size and time.
+func fingerprint(ctx context.Context, image string, list []entry) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "root 1 %q\n", image)
+	for _, e := range list {
+		err := filepath.WalkDir(e.from, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			var st unix.Stat_t
+			if err := unix.Lstat(path, &st); err != nil {
+				return &os.PathError{Op: "looking at", Path: path, Err: err}
+			}
+			fmt.Fprintf(h, "%q %o %d %d %d %d\n", path, st.Mode, st.Uid, st.Gid, st.Size, st.Mtim.Nano())
+			return ctx.Err()
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
+// root returns the disk with an image's root, made when it is first asked for
+// and again when the image has changed.
+func (d *Driver) root(ctx context.Context, image string) (string, error) {
+	d.cacheMu.Lock()
+	defer d.cacheMu.Unlock()
+	if image == sandbox.HostImage && exists(d.hostRoot) && time.Since(d.hostSeen) < hostAge {
+		return d.hostRoot, touch(d.hostRoot)
+	}
+	list, err := entries(image)
+	if err != nil {
+		return "", fmt.Errorf("reading image: %w", err)
+	}
+	name, err := fingerprint(ctx, image, list)
+	if err != nil {
+		return "", fmt.Errorf("reading image: %w", err)
+	}
+	path := d.cached("root-" + name)
+	if !exists(path) {
+		if err := d.dropOldest(); err != nil {
+			return "", err
+		}
+		if err := d.makeRoot(ctx, path, list); err != nil {
+			return "", err
+		}
+	}
+	if image == sandbox.HostImage {
+		d.hostRoot, d.hostSeen = path, time.Now()
+	}
+	return path, touch(path)
+}
+
+func touch(path string) error {
+	now := time.Now()
+	return os.Chtimes(path, now, now)
+}
+
+// maxRoots bounds the roots that are kept; each is as large as its image. The
+// one that was not used for longest goes: a machine that has it open keeps it.
+const maxRoots = 8
+
+// dropOldest makes room for one more root. cacheMu is held.
+func (d *Driver) dropOldest() error {
+	found, err := filepath.Glob(d.cached("root-*"))
+	if err != nil || len(found) < maxRoots {
+		return err
+	}
+	slices.SortFunc(found, func(a, b string) int { return modTime(a).Compare(modTime(b)) })
+	return os.Remove(found[0])
+}
+
+func modTime(path string) time.Time {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// makeRoot writes an erofs image of what list names. The program that reads
+// the image has a root with no more in it, and no network; it needs to be root
+// to read files of every owner. cacheMu is held.
+func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err error) {
+	mkfs, err := findProgram(mkfsErofs)
+	if err != nil {
+		return err
+	}
+	view, err := os.MkdirTemp(d.o.Root, "view-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(view)
+	out, err := os.CreateTemp(d.o.Cache, ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if out.Close(); err != nil {
+			err = errors.Join(err, os.Remove(out.Name()))
+		}
+	}()
+	g := program{path: mkfs, root: view, args: []string{"--quiet", "-x-1", "/out", "/image"}, binds: []bound{{from: out.Name(), to: "/out", writable: true}}}
+	for _, e := range list {
+		info, err := os.Lstat(e.from)
+		if err != nil {
+			return err
+		}
+		b := bound{from: e.from, to: "/image" + e.to}
+		if info.Mode()&os.ModeSymlink != 0 {
+			if b.link, err = os.Readlink(e.from); err != nil {
+				return err
+			}
+		}
+		g.binds = append(g.binds, b)
+	}
+	p, err := g.start()
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", mkfsErofs, err)
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		p.kill()
+		return ctx.Err()
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s: %w: %.300s", mkfsErofs, p.err, p.words())
+	}
+	return errors.Join(out.Chmod(0o444), os.Rename(out.Name(), path))
+}
+
+// identityFiles are what says who a box is: links to a folder that only its
+// pid 1 can write, since a copy of a machine is another.
+func identityFiles() []sandbox.File {
+	var list []sandbox.File
+	for _, name := range []string{"hostname", "hosts", "machine-id"} {
+		list = append(list, sandbox.File{Path: "/etc/" + name, Link: guest.MachineIdentity + "/" + name})
+	}
+	return list
+}
+
+// ownFiles are those of /etc that say what a box is.
+func ownFiles(image string) []sandbox.File {
+	user := fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir)
+	list := append(identityFiles(),
+		sandbox.File{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" + user + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")},
+		sandbox.File{Path: "/etc/group", Data: fmt.Appendf(nil, "root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID)},
+		sandbox.File{Path: "/etc/nsswitch.conf", Data: []byte("passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n")},
+		// Five tries of two seconds: a server that restarts is back by then.
+		sandbox.File{Path: "/etc/resolv.conf", Data: []byte("nameserver 10.99.0.1\noptions timeout:2 attempts:5\n")},
+		sandbox.File{Path: "/etc/mtab", Link: "/proc/self/mounts"},
+	)
+	if image == sandbox.HostImage { // there is nothing of the host's /var
+		list = append(list, sandbox.File{Path: "/var/tmp", Link: "/tmp"}, sandbox.File{Path: "/var/run", Link: "/run"})
+	}
+	return list
+}
