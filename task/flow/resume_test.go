@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestResumeBeginsWithWhatIsToBeDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := <-s.actors.waiting
+	listed(t, s, Input{waiting.ID, waiting.Attempt}, true)
 	asleep, err := s.flow.resume(ctx)
 	if err != nil || len(asleep) != 1 || asleep[0].Task != waiting.ID {
 		t.Fatalf("later: %v, %v", asleep, err)
@@ -35,6 +37,7 @@ func TestResumeBeginsWithWhatIsToBeDone(t *testing.T) {
 	if err := s.flow.o.Client.TerminateWorkflow(ctx, workflowID(asleep[0]), "", "forgotten"); err != nil {
 		t.Fatal(err)
 	}
+	listed(t, s, asleep[0], false)
 	if asleep, err = s.flow.resume(ctx); err != nil || len(asleep) != 0 {
 		t.Fatalf("without a workflow: %v, %v", asleep, err)
 	}
@@ -44,4 +47,21 @@ func TestResumeBeginsWithWhatIsToBeDone(t *testing.T) {
 	if waiting, err = s.until(ctx, waiting, cofferdam.Done); err != nil || waiting.State != cofferdam.Done {
 		t.Fatalf("landed: %s (%s), %v", waiting.State, waiting.Comment, err)
 	}
+}
+
+// listed waits until the engine's list, which is behind what it knows, has a
+// workflow or has it no more.
+func listed(t *testing.T, s *stage, in Input, want bool) {
+	t.Helper()
+	for range 400 {
+		all, err := s.flow.running(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(all, in) == want {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("in the engine's list after 20 s: %v, want %v", !want, want)
 }
