@@ -66,7 +66,7 @@ func (s *subject) bounded() bool { return s.tier != sandbox.None }
 func tierOf(t *testing.T, d sandbox.Driver) sandbox.Tier {
 	t.Helper()
 	var last error
-	for _, tier := range []sandbox.Tier{sandbox.GVisor, sandbox.None} {
+	for _, tier := range append(sandbox.Tiers(), sandbox.None) {
 		_, err := d.Create(testContext(t), sandbox.Spec{ID: "refused", Tier: tier, Image: "host"})
 		if cofferdam.KindOf(err) == cofferdam.Invalid {
 			return tier
@@ -154,7 +154,7 @@ func testLife(t *testing.T, s *subject) {
 		t.Errorf("got %q", got)
 	}
 	st, err := b.Status(ctx)
-	if err != nil || st.ID != b.ID() || st.State != sandbox.Ready || st.Tier != s.tier || st.Kernel == "" || st.Image != "host" || st.Created.IsZero() {
+	if err != nil || st.ID != b.ID() || st.State.Over() || st.Tier != s.tier || st.Kernel == "" || st.Image != "host" || st.Created.IsZero() {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	_, err = s.Create(ctx, sandbox.Spec{ID: b.ID(), Tier: s.tier, Image: "host"})
