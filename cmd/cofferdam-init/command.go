@@ -116,9 +116,15 @@ func (c *command) spawn(s guest.Start) (pid, exit int, reason string) {
 			},
 		},
 	}
-	err = unix.ENOENT
+	return launch(s, func(path string) (int, error) { return c.fork(path, s.Argv, attr) })
+}
+
+// launch tries every path that the program may have, and says with which code
+// and why none could be run.
+func launch(s guest.Start, fork func(path string) (int, error)) (pid, exit int, reason string) {
+	var err error = unix.ENOENT
 	for _, path := range candidates(s) {
-		pid, e := c.fork(path, s.Argv, attr)
+		pid, e := fork(path)
 		if e == nil {
 			return pid, 0, ""
 		}
@@ -146,7 +152,7 @@ func (c *command) spawn(s guest.Start) (pid, exit int, reason string) {
 func (c *command) fork(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
-	pid, err := syscall.ForkExec(path, argv, attr)
+	pid, err := c.box.forkExec(path, argv, attr)
 	if err == nil {
 		c.box.byPID[pid] = c
 	}

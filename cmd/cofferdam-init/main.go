@@ -42,11 +42,15 @@ func main() {
 
 // run serves the host until its pipe closes.
 func run() error {
+	start, err := enclose(os.Args)
+	if err != nil {
+		return err
+	}
 	in, out, err := control()
 	if err != nil {
 		return err
 	}
-	b := &box{out: out, commands: map[uint32]*command{}, byPID: map[int]*command{}}
+	b := &box{out: out, commands: map[uint32]*command{}, byPID: map[int]*command{}, forkExec: start}
 	r := guest.NewReader(in, guest.MaxStart)
 	f, err := r.Next()
 	if err != nil {
@@ -96,6 +100,7 @@ type box struct {
 	mu       sync.Mutex
 	commands map[uint32]*command // until exit and both streams' ends were sent
 	byPID    map[int]*command    // running first processes
+	forkExec starter             // makes the process of a command; called with mu held
 
 	meter   meter
 	watched bool // guarded by mu: the meter is being read

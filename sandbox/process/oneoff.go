@@ -1,19 +1,33 @@
 package process
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/wall"
 )
 
 // OneOff is one command in a process box of its own, without a keeper and
 // without state on disk: the box is gone when Run returns. It sees all of the
 // host read-only, with credentials unreadable, runs as the caller's own user
-// without any capability, and may write its workspace, /tmp, /var/tmp and
-// /dev/shm only. Its home folder shows no entry that begins with a dot unless
-// Show names it.
+// without any capability, and may write its workspace and nothing else of the
+// host. /tmp, /run, /dev/shm and the home folder are in memory and gone with the
+// box; the home folder shows, read-only, what is in the caller's, but for names
+// that begin with a dot: of those only programs, and what Show names.
 type OneOff struct {
 	Init string   // absolute path of cofferdam-init
 	Argv []string // the program and its arguments; without "/" it is looked up in Env's PATH, in the box
@@ -35,9 +49,10 @@ type OneOff struct {
 	Show []string // absolute paths below Home that stay readable although their names begin with a dot
 	Hide []string // absolute paths that are hidden besides those that always are; missing ones are no error
 
-	// Files are small read-only files put over what the host has there, such as
-	// a bundle of certificates: at most 64, of 4 MiB in all. /etc/resolv.conf is
-	// always our own: it names netns.Gateway. Links are refused.
+	// Files are small read-only files put over what the host has there, or in
+	// /run, /tmp or the home folder, such as a bundle of certificates: at most 64, of
+	// 4 MiB in all. /etc/resolv.conf is always our own: it names netns.Gateway.
+	// Links are refused.
 	Files []sandbox.File
 	// Over are large read-only files that lie on the host already: what is at the
 	// key's path there, which exists, shows the value's file. At most 64.
@@ -66,8 +81,214 @@ type OneOff struct {
 // the whole box is killed and ctx's error is returned. An error says that
 // there was no box: Unavailable for a missing layer, with its fix, or Invalid.
 func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
-	return sandbox.Result{}, &cofferdam.Error{
-		Op: "process.Run", Kind: cofferdam.Unavailable, Subject: "box of tier process", Reason: "this build has no walls for it yet",
-		Hint: "use a box of tier gvisor", Err: ctx.Err(),
+	if err := o.check(); err != nil {
+		return sandbox.Result{}, err
 	}
+	plan, err := o.plan()
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	p, err := startInit(o.Init, plan, unix.CLONE_NEWNET, [3]*os.File{o.Stdin, o.Stdout, o.Stderr}, nil)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	started := time.Now()
+	var talking sync.WaitGroup
+	over := make(chan struct{})
+	talking.Go(func() { o.watch(ctx, p, over) })
+	r, err := o.follow(p)
+	if err != nil {
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+	}
+	_ = p.cmd.Wait() // how the command ended is in the report
+	close(over)
+	talking.Wait()
+	unix.Close(p.talk)
+	if ctx.Err() != nil {
+		return sandbox.Result{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	res := sandbox.Result{Exit: r.Exit, Signal: r.Signal, Reason: r.Reason, Started: started, Ended: time.Now()}
+	if r.Signal != 0 {
+		res.Reason = "ended by signal " + unix.SignalName(unix.Signal(r.Signal))
+	}
+	return res, nil
+}
+
+// follow lets pid 1 build and hears how it goes, to the end.
+func (o OneOff) follow(p *pid1) (wall.Report, error) {
+	if err := p.say(0); err != nil {
+		return wall.Report{}, o.lost(err)
+	}
+	for {
+		r, tap, err := p.hear()
+		switch {
+		case err != nil:
+			return r, o.lost(err)
+		case r.Error != "":
+			return r, reported(opRun, r)
+		case r.Ended:
+			return r, nil
+		case r.Wire && tap != nil && o.Wire != nil:
+			err := o.Wire(tap)
+			if err == nil {
+				err = p.say(0)
+			}
+			if err != nil {
+				return r, err
+			}
+		default:
+			return r, o.lost(errors.New("it said what it may not"))
+		}
+	}
+}
+
+func (o OneOff) lost(err error) error {
+	return &cofferdam.Error{
+		Op: opRun, Kind: cofferdam.Unavailable, Subject: "box of tier process", Reason: "its pid 1 ended: " + err.Error(),
+		Hint: "try again; if it was killed for want of memory, give the host more", Err: err,
+	}
+}
+
+// watch sends signals on, and ends the box with ctx.
+func (o OneOff) watch(ctx context.Context, p *pid1, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+			_ = p.cmd.Process.Kill() // it may just have ended
+			return
+		case s := <-o.Signals:
+			if n, ok := s.(syscall.Signal); ok && n > 0 && n < 128 {
+				_ = p.say(byte(n)) // likewise
+			}
+		}
+	}
+}
+
+const opRun = "process.Run"
+
+// check refuses what cannot be had.
+func (o OneOff) check() error {
+	switch {
+	case len(o.Argv) == 0 || o.Argv[0] == "":
+		return invalid(opRun, "command", "there is none", "name a program")
+	case o.Limits.Memory != 0 || o.Limits.CPU != 0 || o.Limits.Disk != 0:
+		return invalid(opRun, "limits", "memory, cpu and disk are limited by a keeper only", "run it in a session, or leave them out")
+	case o.Limits.Temp < 0 || o.Limits.OpenFiles < 0 || o.Limits.PIDs < 0:
+		return invalid(opRun, "limits", "one is negative", "")
+	case o.Hostname != "" && !hostnames.MatchString(o.Hostname):
+		return invalid(opRun, fmt.Sprintf("hostname %.64q", o.Hostname), "not a label of lower case letters, digits and hyphens", "")
+	}
+	for _, s := range slices.Concat(o.Argv, o.Env) {
+		if strings.ContainsRune(s, 0) {
+			return invalid(opRun, "command", "an argument or variable has a zero byte in it", "")
+		}
+	}
+	if err := o.checkFolders(); err != nil {
+		return err
+	}
+	over := slices.Collect(maps.Keys(o.Over))
+	if len(over) > maxFiles {
+		return invalid(opRun, "files", fmt.Sprintf("%d of them, more than %d", len(over), maxFiles), "")
+	}
+	for _, path := range slices.Concat(o.Show, o.Hide, over, slices.Collect(maps.Values(o.Over))) {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+			return invalid(opRun, fmt.Sprintf("path %.128q", path), "not a clean absolute path", "")
+		}
+	}
+	for _, path := range o.Show {
+		if o.Home == "" || !within(o.Home, path) || path == o.Home {
+			return invalid(opRun, fmt.Sprintf("path %.128q", path), "not below the home folder", "")
+		}
+	}
+	return checkFiles(opRun, o.Files, nil)
+}
+
+// maxWritable bounds OneOff.Writable: each is a mount.
+const maxWritable = 8
+
+// checkFolders refuses folders that would give the command more than a project.
+func (o OneOff) checkFolders() error {
+	const hint = "run in a folder of your project"
+	folders := slices.Clone(o.Writable)
+	if len(folders) > maxWritable {
+		return invalid(opRun, "writable folders", fmt.Sprintf("%d of them, more than %d", len(folders), maxWritable), "")
+	}
+	if o.Workspace != "" {
+		folders = append(folders, o.Workspace)
+	}
+	for _, path := range append(folders, o.Home, o.From) {
+		if path == "" {
+			continue
+		}
+		if err := realFolder(path); err != nil {
+			return invalid(opRun, "folder "+path, err.Error(), "give an absolute path of a folder, without links")
+		}
+	}
+	if o.From != "" && o.Workspace == "" {
+		return invalid(opRun, "folder "+o.From, "there is no workspace whose place it takes", "")
+	}
+	for _, path := range folders {
+		if path == "/" || o.Home != "" && within(path, o.Home) {
+			return invalid(opRun, "folder "+path, "it holds the whole home folder, with every credential in it", hint)
+		}
+		for _, own := range []string{"/proc", "/sys", "/dev", "/run", "/etc", "/usr"} {
+			if within(own, path) || within(path, own) {
+				return invalid(opRun, "folder "+path, own+" is no place of a project", hint)
+			}
+		}
+	}
+	return nil
+}
+
+// plan is what the box is made of.
+func (o OneOff) plan() (wall.Plan, error) {
+	limits := sandbox.DefaultLimits
+	limits.Temp = cmp.Or(o.Limits.Temp, limits.Temp)
+	uid := os.Geteuid()
+	memory := func(to string, mode uint32) wall.Mount {
+		return wall.Mount{Kind: wall.Memory, To: to, Mode: mode, Size: limits.Temp, UID: uid}
+	}
+	p := wall.Plan{
+		Hostname: cmp.Or(o.Hostname, defaultHostname), TAP: o.Wire != nil, Files: cmp.Or(o.Limits.OpenFiles, limits.OpenFiles),
+		Write:   []string{"/tmp", "/dev/shm", "/dev/pts", "/run"},
+		Command: &wall.Command{Argv: o.Argv, Env: append([]string{}, o.Env...), Dir: cmp.Or(o.Dir, o.Workspace, "/tmp")},
+	}
+	if uid != 0 { // root is not counted
+		p.PIDs = cmp.Or(o.Limits.PIDs, limits.PIDs)
+	}
+	p.Mounts = []wall.Mount{memory("/tmp", 0o1777), {Kind: wall.Memory, To: "/run", Mode: 0o755, Size: runSize, UID: uid}}
+	if o.Home != "" {
+		p.Write = append(p.Write, o.Home)
+	}
+	host, err := view(memory(o.Home, 0o700), o.Show)
+	if err != nil {
+		return p, fmt.Errorf("look at host: %w", err)
+	}
+	p.Mounts = append(p.Mounts, host...)
+	for _, path := range o.Writable {
+		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: path, From: path, Write: true})
+	}
+	p.Write = append(p.Write, o.Writable...)
+	if o.Workspace != "" {
+		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: o.Workspace, From: cmp.Or(o.From, o.Workspace), Write: true})
+		p.Write = append(p.Write, o.Workspace)
+	}
+	for _, path := range o.Hide {
+		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Hidden, To: path})
+	}
+	p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: shared(limits)})
+	addFile(&p, sandbox.File{Path: "/etc/resolv.conf", Data: []byte(resolver)})
+	for _, f := range o.Files {
+		addFile(&p, f)
+	}
+	for _, path := range slices.Sorted(maps.Keys(o.Over)) {
+		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: path, From: o.Over[path]})
+	}
+	p.Filter, err = filter()
+	return p, err
 }

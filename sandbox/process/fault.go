@@ -1,0 +1,110 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox/wall"
+)
+
+// Layers that are missing before pid 1 runs.
+const (
+	layerUser = "user-namespace"
+	layerInit = "init-program"
+)
+
+// fixes says what an operator does about a missing layer.
+var fixes = map[string]string{
+	layerUser:          "allow user namespaces: sysctl -w user.max_user_namespaces=10000; in a container, run with --security-opt seccomp=unconfined or use the gvisor tier as root",
+	layerInit:          "build and install all programs of one release together: make build",
+	wall.LayerMount:    "the kernel needs mount namespaces and open_tree (Linux 5.12); in a container, allow mounts, or use another tier",
+	wall.LayerNetwork:  "the kernel needs network namespaces; in a container, allow CAP_NET_ADMIN",
+	wall.LayerTAP:      "load the kernel module: modprobe tun; in a container, pass --device /dev/net/tun; for ordinary users its mode must be 0666",
+	wall.LayerLandlock: "start the kernel with landlock in its lsm= list; Linux 5.19 or later has what is needed",
+	wall.LayerSeccomp:  "use a kernel with CONFIG_SECCOMP_FILTER",
+	wall.LayerRights:   "in a container, allow CAP_SETPCAP",
+}
+
+// missing is the error for a layer that the host does not offer.
+func missing(op, layer string, err error) error {
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Unavailable, Subject: "layer " + layer, Reason: err.Error(), Hint: fixOf(layer), Err: err,
+	}
+}
+
+// restrictFile says whether Ubuntu's AppArmor keeps programs without a profile
+// from using user namespaces.
+const restrictFile = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+
+// fixOf is the fix of a layer on this host.
+func fixOf(layer string) string {
+	if layer == layerUser || layer == wall.LayerMount {
+		if restricted(restrictFile) {
+			self, err := os.Executable()
+			if err != nil {
+				self = "/usr/bin/cofferdam"
+			}
+			return "AppArmor refuses user namespaces to programs without a profile; install this one as /etc/apparmor.d/cofferdam and run apparmor_parser -r on it:\n" + Profile(self)
+		}
+	}
+	return fixes[layer]
+}
+
+func restricted(file string) bool {
+	data, err := os.ReadFile(file)
+	return err == nil && strings.TrimSpace(string(data)) != "0"
+}
+
+// Profile returns the AppArmor profile that lets the program at path make user
+// namespaces where Ubuntu (23.10 and later) refuses that to all others. It
+// restricts nothing: the walls of a box are its own.
+func Profile(path string) string {
+	return fmt.Sprintf("abi <abi/4.0>,\ninclude <tunables/global>\nprofile cofferdam %q flags=(unconfined) {\n  userns,\n  include if exists <local/cofferdam>\n}\n", path)
+}
+
+// namespaceError explains why cofferdam-init did not start.
+func namespaceError(path string, err error) error {
+	const op = "process.start"
+	if e := executable(path); e != nil {
+		return missing(op, layerInit, e)
+	}
+	if os.Geteuid() != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EUSERS)) {
+		return missing(op, layerUser, err)
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) {
+		return missing(op, wall.LayerMount, err)
+	}
+	return missing(op, layerInit, err)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+		return fmt.Errorf("%s is not an executable file", path)
+	}
+	return nil
+}
+
+// reported is the error that pid 1 told of.
+func reported(op string, r wall.Report) error {
+	if r.Layer != "" {
+		// An ordinary user's AppArmor limit shows at the first privileged step.
+		return missing(op, r.Layer, errors.New(r.Error))
+	}
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Unavailable, Subject: "box of tier process", Reason: r.Error, Hint: "cofferdam doctor checks this host",
+	}
+}
+
+// invalid is the error for a box that cannot be had.
+func invalid(op, subject, reason, hint string) error {
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
+}

@@ -1,0 +1,117 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/wall"
+)
+
+// newBox are the namespaces of every box; a user namespace comes with them for
+// who is not root.
+const newBox = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// building are the capabilities that pid 1 needs until its walls are up.
+var building = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP}
+
+// maxReport bounds a message of pid 1: a reason may name a long path.
+const maxReport = 64 << 10
+
+// pid1 is a cofferdam-init that builds a box around itself.
+type pid1 struct {
+	cmd  *exec.Cmd
+	talk int // our end of the talk at the start
+}
+
+// startInit starts cofferdam-init in namespaces of its own. files are its
+// descriptors from 3 on; stdio are the first three. It waits for goOn.
+func startInit(path string, plan wall.Plan, flags uintptr, stdio [3]*os.File, files []*os.File) (*pid1, error) {
+	data, err := plan.Encode()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("keep plan: %w", err)
+	}
+	planFile := os.NewFile(uintptr(memory), "plan")
+	defer planFile.Close()
+	if _, err := planFile.Write(data); err != nil {
+		return nil, fmt.Errorf("keep plan: %w", err)
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make talk: %w", err)
+	}
+	theirs := os.NewFile(uintptr(ends[1]), "talk")
+	defer theirs.Close()
+	first := 3 + len(files)
+	p := &pid1{talk: ends[0], cmd: &exec.Cmd{
+		Path: path, Args: []string{"cofferdam-init", "--box", fmt.Sprint(first), fmt.Sprint(first + 1)},
+		Env: []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=64MiB"}, Dir: "/", ExtraFiles: append(files, theirs, planFile),
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newBox | flags},
+	}}
+	for i, f := range stdio { // a nil *os.File in an interface would not be nil
+		if f == nil {
+			continue
+		}
+		switch i {
+		case 0:
+			p.cmd.Stdin = f
+		case 1:
+			p.cmd.Stdout = f
+		case 2:
+			p.cmd.Stderr = f
+		}
+	}
+	if os.Geteuid() != 0 {
+		a := p.cmd.SysProcAttr
+		a.Cloneflags |= unix.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+		a.AmbientCaps = building // an exec by who is not root would lose them
+	}
+	if err := p.cmd.Start(); err != nil {
+		unix.Close(p.talk)
+		return nil, namespaceError(path, err)
+	}
+	return p, nil
+}
+
+// say sends one byte: 0 to go on, or a signal.
+func (p *pid1) say(b byte) error {
+	return unix.Sendto(p.talk, []byte{b}, unix.MSG_NOSIGNAL, nil)
+}
+
+// hear waits for a report; a descriptor that comes along is the caller's.
+func (p *pid1) hear() (wall.Report, *os.File, error) {
+	buf, rights := make([]byte, maxReport), make([]byte, unix.CmsgSpace(4))
+	n, rn, _, _, err := unix.Recvmsg(p.talk, buf, rights, unix.MSG_CMSG_CLOEXEC)
+	for errors.Is(err, unix.EINTR) {
+		n, rn, _, _, err = unix.Recvmsg(p.talk, buf, rights, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	var r wall.Report
+	if err == nil {
+		err = json.Unmarshal(buf[:n], &r)
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	var f *os.File
+	if messages, err := unix.ParseSocketControlMessage(rights[:rn]); err == nil && len(messages) == 1 {
+		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
+			f = os.NewFile(uintptr(fds[0]), "tap")
+		}
+	}
+	return r, f, nil
+}

@@ -1,0 +1,144 @@
+// Package wall is how pid 1 of a process box closes itself in: it puts the
+// root folder together, leaves the host's behind, raises the network device
+// and takes every right from the thread that starts commands.
+//
+// It is linked into cofferdam-init, so it imports nothing but system calls, and
+// it decides nothing: a Plan says it all. Its invariant: Build and Confine
+// either do all that they are asked for or return an Error that names the layer;
+// nothing is left out because the kernel lacks it.
+//
+// # The talk at the start
+//
+// The caller starts cofferdam-init as "cofferdam-init --box S P": S is a
+// descriptor of one end of a SOCK_SEQPACKET pair, P one of a file with the plan.
+// Each message to the caller is the JSON of Report; with Report.Wire the TAP
+// descriptor comes along. The caller sends single bytes: 0 is "go on", what
+// pid 1 waits for before it begins and after Report.Wire; any other is a
+// signal for the command.
+package wall
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+)
+
+// Layers of a box, as errors and findings name them.
+const (
+	LayerMount    = "mount-namespace"
+	LayerNetwork  = "network-namespace"
+	LayerTAP      = "tun-device"
+	LayerLandlock = "landlock"
+	LayerSeccomp  = "seccomp"
+	LayerRights   = "capabilities"
+)
+
+// Kind is what a Mount makes.
+type Kind string
+
+// The kinds.
+const (
+	Dir     Kind = "dir"     // a folder
+	File    Kind = "file"    // a file with bytes of the plan; over what a bind has there, if anything
+	Link    Kind = "link"    // a symbolic link to From
+	Bind    Kind = "bind"    // From of the host, with all below it
+	Memory  Kind = "memory"  // a tmpfs of Size bytes
+	Hidden  Kind = "hidden"  // what is there, if anything, becomes empty and closed
+	Process Kind = "process" // /proc
+	Devices Kind = "devices" // /dev
+)
+
+// Mount is one step of making the root folder.
+type Mount struct {
+	Kind     Kind   `json:"k"`
+	To       string `json:"t"`           // absolute, in the box
+	From     string `json:"f,omitempty"` // of the host; the target of a link
+	Write    bool   `json:"w,omitempty"` // a bind that may be written
+	Optional bool   `json:"o,omitempty"` // a bind of what may be missing or closed to the caller
+	Size     int64  `json:"s,omitempty"` // bytes: of memory; of a file
+	At       int64  `json:"a,omitempty"` // of a file: where its bytes begin in the plan's data
+	Mode     uint32 `json:"m,omitempty"`
+	UID      int    `json:"u,omitempty"` // owner of memory
+}
+
+// Instruction is one of a classic BPF program.
+type Instruction struct {
+	Code   uint16
+	Jt, Jf uint8
+	K      uint32
+}
+
+// Command is what pid 1 of a one-off box runs.
+type Command struct {
+	Argv []string `json:"argv"`
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`
+}
+
+// Plan is all that a box is made of.
+type Plan struct {
+	Hostname string        `json:"hostname"`
+	Mounts   []Mount       `json:"mounts"`
+	TAP      bool          `json:"tap,omitempty"`   // make the device here and hand it over; false: the namespace has its devices
+	Write    []string      `json:"write"`           // folders that Landlock lets commands write
+	Filter   []Instruction `json:"filter"`          // of system calls
+	Keep     uint64        `json:"keep,omitempty"`  // capabilities that the thread that starts commands keeps, as bits
+	Files    int64         `json:"files,omitempty"` // RLIMIT_NOFILE; 0: as inherited
+	PIDs     int64         `json:"pids,omitempty"`  // RLIMIT_NPROC; 0: as inherited
+	Command  *Command      `json:"command,omitempty"`
+
+	Data []byte `json:"-"` // bytes of its files
+}
+
+// Report is a message of pid 1 to who started it.
+type Report struct {
+	Error  string `json:"error,omitempty"` // there is no box
+	Layer  string `json:"layer,omitempty"` // which is missing, if one is
+	Wire   bool   `json:"wire,omitempty"`  // the TAP descriptor comes with it
+	Built  bool   `json:"built,omitempty"` // every wall is up
+	Ended  bool   `json:"ended,omitempty"` // of a one-off command:
+	Exit   int    `json:"exit,omitempty"`
+	Signal int    `json:"signal,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Error is a wall that could not be built.
+type Error struct {
+	Layer string
+	Err   error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Layer + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Encode writes the plan as a file: u32 length of the JSON, JSON, data.
+func (p Plan) Encode() ([]byte, error) {
+	head, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode plan: %w", err)
+	}
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(head)+len(p.Data)), uint32(len(head)))
+	return append(append(b, head...), p.Data...), nil
+}
+
+// Decode is the reverse of Encode.
+func Decode(b []byte) (Plan, error) {
+	var p Plan
+	if len(b) < 4 || uint64(binary.BigEndian.Uint32(b)) > uint64(len(b)-4) {
+		return p, fmt.Errorf("read plan: %d bytes are too few", len(b))
+	}
+	n := binary.BigEndian.Uint32(b)
+	if err := json.Unmarshal(b[4:4+n], &p); err != nil {
+		return p, fmt.Errorf("read plan: %w", err)
+	}
+	p.Data = b[4+n:]
+	for _, m := range p.Mounts {
+		if m.Kind == File && (m.At < 0 || m.Size < 0 || m.At > int64(len(p.Data)) || m.Size > int64(len(p.Data))-m.At) {
+			return p, fmt.Errorf("read plan: the bytes of %s are not in it", m.To)
+		}
+	}
+	return p, nil
+}
