@@ -53,6 +53,9 @@ func (b *box) wake(p []byte) {
 
 // become makes the box who id says it is.
 func become(id guest.Identity) error {
+	if err := errors.Join(setClock(id.Time), reseed(id.Seed)); err != nil {
+		return err
+	}
 	if id.Hostname != "" {
 		var now unix.Utsname
 		if err := unix.Uname(&now); err != nil {

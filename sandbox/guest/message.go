@@ -3,6 +3,7 @@ package guest
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"cofferdam/sandbox"
 )
@@ -34,6 +35,10 @@ type Identity struct {
 	Dir       string `json:"dir,omitempty"`
 	Hostname  string `json:"hostname,omitempty"`
 	MachineID string `json:"machine_id,omitempty"` // 32 hexadecimal digits
+	// Time and Seed are for a box with a kernel of its own, whose clock and
+	// entropy are what they were when it was written down.
+	Time time.Time `json:"time,omitzero"`
+	Seed []byte    `json:"seed,omitempty"`
 }
 
 // Awake answers a wake.

@@ -27,7 +27,9 @@ type box struct {
 	link    *link
 	wire    *wire
 	host    *guest.Host
-	moving  chan struct{} // holds one token while nobody pauses, suspends or copies it
+
+	step sync.Mutex // held while it is paused, suspended, resumed or copied
+	rest string     // how it stands still, "" while it runs; guarded by step
 
 	mu   sync.Mutex
 	vm   running // nil while it is suspended; guarded by mu

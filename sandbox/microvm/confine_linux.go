@@ -35,7 +35,7 @@ type bound struct {
 	link     string // a symbolic link to there instead, as it is in an image
 }
 
-// node is a device that the program may use.
+// node is a device that the program may use: it gets one that is its user's.
 type node struct {
 	path string // of the host's, and the program's
 }
@@ -151,7 +151,7 @@ func (g program) enter() error {
 		}
 	}
 	for _, n := range g.nodes {
-		if err := g.bind(bound{from: n.path, to: n.path, writable: true}); err != nil {
+		if err := g.make(n); err != nil {
 			return fmt.Errorf("%s: %w", n.path, err)
 		}
 	}
@@ -182,6 +182,19 @@ func (g program) pivot() error {
 		os.Remove("/old"),
 		unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, ""),
 	)
+}
+
+// make makes a device of the host's in the program's root.
+func (g program) make(n node) error {
+	var st unix.Stat_t
+	if err := unix.Stat(n.path, &st); err != nil {
+		return err
+	}
+	to := filepath.Join(g.root, n.path)
+	if err := unix.Mknod(to, st.Mode&unix.S_IFMT|0o600, int(st.Rdev)); err != nil {
+		return err
+	}
+	return os.Chown(to, g.uid, g.uid)
 }
 
 // bind shows one file or folder of the host.

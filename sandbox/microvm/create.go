@@ -28,19 +28,17 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := d.checkSpec(&spec); err != nil {
 		return nil, err
 	}
+	if err := d.checker.refuse(ctx, spec.Tier); err != nil {
+		return nil, err
+	}
 	user, err := d.reserve(spec.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.checker.refuse(ctx, spec.Tier); err != nil {
-		d.release(spec.ID, user)
-		return nil, err
-	}
 	b := &box{
 		d: d, spec: spec, life: sandbox.NewLife(), created: time.Now(), user: user,
-		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)), console: newConsole(), wire: new(wire), moving: make(chan struct{}, 1),
+		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)), console: newConsole(), wire: new(wire),
 	}
-	b.moving <- struct{}{}
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
 		if left := b.tearDown("it could not be started"); left != nil {
@@ -73,9 +71,6 @@ func (b *box) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.spec.Snapshot != "" {
-		return b.restore(ctx)
-	}
 	boot, err := b.d.bootFiles()
 	if err != nil {
 		return missing("kernel for machines", err.Error(), fixKernel, err)
@@ -83,6 +78,9 @@ func (b *box) build(ctx context.Context) error {
 	b.boot = boot
 	if b.root, err = b.d.root(ctx, b.spec.Image); err != nil {
 		return err
+	}
+	if b.spec.Snapshot != "" {
+		return b.fork(ctx)
 	}
 	if err := b.makeDisks(ctx); err != nil {
 		return err
@@ -123,7 +121,7 @@ func (b *box) options() guest.Options {
 
 // identity is who the box is: new for each, also for a copy.
 func (b *box) identity() guest.Identity {
-	return guest.Identity{Dir: guest.MachineIdentity, Hostname: b.spec.Hostname, MachineID: hex.EncodeToString(random(16))}
+	return guest.Identity{Dir: guest.MachineIdentity, Hostname: b.spec.Hostname, MachineID: hex.EncodeToString(random(16)), Time: time.Now(), Seed: random(64)}
 }
 
 func random(n int) []byte {

@@ -48,6 +48,7 @@ type Driver struct {
 	monitor monitor
 	checker checker
 	cgroups cgroups
+	shelf   shelf
 
 	cacheMu  sync.Mutex // held while something of the cache is made
 	hostRoot string     // guarded by cacheMu

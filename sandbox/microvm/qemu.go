@@ -68,7 +68,6 @@ func (q *qemu) start(ctx context.Context, m machine) (running, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
 	defer ours.Close() // the connection has a duplicate
 	g := program{
 		path: qemuProgram, uid: m.uid, root: m.dir,
@@ -83,6 +82,7 @@ func (q *qemu) start(ctx context.Context, m machine) (running, error) {
 	}
 	g.args = m.arguments()
 	p, err := g.start()
+	theirs.Close() // so that its end is seen
 	if err != nil {
 		return nil, fmt.Errorf("starting monitor: %w", err)
 	}
