@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -153,8 +152,13 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 	if a.quiet {
 		return nil
 	}
-	if res.Refused > 0 {
-		fmt.Fprintf(a.Err, "cofferdam: %s refused; each is in the trace %s\n", was(res.Refused, "request"), clean(res.Trace))
+	if len(res.Refused) > 0 {
+		hosts := res.Refused[:min(len(res.Refused), shownHosts)]
+		more := ""
+		if len(res.Refused) > len(hosts) {
+			more = " and others"
+		}
+		fmt.Fprintf(a.Err, "cofferdam: refused: %s%s; why is in the trace %s\n", clean(strings.Join(hosts, ", ")), more, clean(res.Trace))
 	}
 	if res.Copy != "" {
 		fmt.Fprintf(a.Err, "cofferdam: the original is untouched; the copy is %s\nhint: see the difference with: git diff --no-index %s %s\n", clean(res.Copy), shellWord(res.Original), shellWord(res.Copy))
@@ -165,13 +169,8 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 	return nil
 }
 
-// was counts things in the past tense.
-func was(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing + " was"
-	}
-	return strconv.FormatInt(n, 10) + " " + thing + "s were"
-}
+// shownHosts is how many refused hosts are named at the end of a run.
+const shownHosts = 3
 
 // shellWord quotes a path for a shell, and shows what is hidden in it.
 func shellWord(s string) string {
@@ -192,7 +191,7 @@ func runJSON(res local.Result) ([]byte, error) {
 		Signal  int                 `json:"signal,omitempty"`
 		Reason  string              `json:"reason,omitempty"`
 		Session cofferdam.SessionID `json:"session"`
-		Refused int64               `json:"refused"`
+		Refused []string            `json:"refused,omitempty"`
 		Trace   string              `json:"trace"`
 		Key     string              `json:"key"`
 		Copy    string              `json:"copy,omitempty"`

@@ -86,22 +86,21 @@ func within(path, dir string) bool {
 	return err == nil && (rel == "." || filepath.IsLocal(rel))
 }
 
-// gitSettings are the caller's files of settings, which a box does not see:
-// they can hold credentials.
+// gitSettings are the files of settings outside repositories, which a box does
+// not see: they can hold credentials.
 func gitSettings(getenv func(string) string) []string {
 	config := getenv("XDG_CONFIG_HOME")
 	if config == "" {
 		config = filepath.Join(getenv("HOME"), ".config")
 	}
-	return []string{filepath.Join(config, "git", "config"), filepath.Join(getenv("HOME"), ".gitconfig")} // the second one counts
+	return []string{"/etc/gitconfig", filepath.Join(config, "git", "config"), filepath.Join(getenv("HOME"), ".gitconfig")} // the last one counts
 }
 
 // maxSettings bounds a file of git's settings.
 const maxSettings = 1 << 20
 
 // gitIdentity is what git in a box is told of the caller: name and address for
-// commits, out of the section user of the files, and nothing else of them. What
-// the machine's own file says comes first.
+// commits, out of the section user of the files, and nothing else of them.
 func gitIdentity(files []string) []byte {
 	found := map[string]string{}
 	for _, path := range files {
@@ -127,7 +126,7 @@ func gitIdentity(files []string) []byte {
 			}
 		}
 	}
-	b := []byte("[include]\n\tpath = /etc/gitconfig\n")
+	var b []byte
 	for _, key := range []string{"name", "email"} {
 		if v := found[key]; v != "" {
 			b = append(b, "[user]\n\t"+key+" = "+v+"\n"...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -34,11 +35,11 @@ type Options struct {
 type Result struct {
 	sandbox.Result
 	Session  cofferdam.SessionID
-	Trace    string // file with its trace
-	Key      string // file with the public key that checks it
-	Copy     string // the copy of the workspace; "" for none
-	Original string // what it is a copy of
-	Refused  int64  // what policy refused while it ran
+	Trace    string   // file with its trace
+	Key      string   // file with the public key that checks it
+	Copy     string   // the copy of the workspace; "" for none
+	Original string   // what it is a copy of
+	Refused  []string // hosts that policy refused while it ran, the first 16
 }
 
 // run is one run under way.
@@ -46,6 +47,7 @@ type run struct {
 	o         Options
 	id        cofferdam.SessionID
 	state     state
+	home      string // without links; "" for none
 	workspace workspace
 	rules     []policy.Rule
 	trust     trust
@@ -86,7 +88,10 @@ func (r *run) prepare(ctx context.Context) error {
 	if r.state, err = findState(r.o.Getenv); err != nil {
 		return err
 	}
-	if r.workspace, err = findWorkspace(r.o.Workspace, r.o.Getenv("HOME"), r.state); err != nil {
+	if r.home, err = filepath.EvalSymlinks(r.o.Getenv("HOME")); err != nil {
+		r.home = ""
+	}
+	if r.workspace, err = findWorkspace(r.o.Workspace, r.home, r.state); err != nil {
 		return err
 	}
 	if err := r.state.prepare(); err != nil {
@@ -135,7 +140,7 @@ func (r *run) box() process.OneOff {
 	w := r.workspace
 	o := process.OneOff{
 		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
-		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.o.Getenv("HOME"), Show: append(shownPrograms(r.o.Getenv), r.trust.dir),
+		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
 		Hide: []string{r.state.path("keys"), r.state.path("live"), r.state.path("traces"), r.state.path("copies")},
 		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
 	}
@@ -163,7 +168,7 @@ func (r *run) end(ended sandbox.Result, err error) (Result, error) {
 	res := Result{Result: ended, Session: r.id, Key: r.state.path("keys", "trace.pub")}
 	if r.outside != nil {
 		err = first(err, r.outside.close())
-		res.Refused = r.outside.caller.Counts.Refused.Load()
+		res.Refused = r.outside.refused.list()
 	}
 	if r.o.Copy {
 		res.Copy, res.Original = r.workspace.from, r.workspace.dir
@@ -224,15 +229,11 @@ func findState(getenv func(string) string) (state, error) {
 
 // inherited are the variables that a command gets as the caller has them. All
 // others, whatever they hold, stay outside.
-var inherited = []string{"USER", "LOGNAME", "SHELL", "PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"}
-
-// boxHome is the home folder of a command: in memory, and its own. What is in
-// the caller's can be read there, without the entries that begin with a dot.
-const boxHome = "/tmp"
+var inherited = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"}
 
 // environment is built, not inherited.
 func (r *run) environment(ctx context.Context) []string {
-	env := []string{"HOME=" + boxHome}
+	var env []string
 	for _, name := range inherited {
 		if v := r.o.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
@@ -250,21 +251,21 @@ func (r *run) environment(ctx context.Context) []string {
 	return append(env, r.o.Env...)
 }
 
-// shownPrograms are folders below hidden ones that PATH names, with what lies
-// beside them, as programs that are installed for one user need it.
-func shownPrograms(getenv func(string) string) []string {
-	home, err := filepath.EvalSymlinks(getenv("HOME"))
-	if err != nil {
-		return nil
-	}
+// shown are folders below hidden ones of the home folder that can be read all
+// the same: what lies in trust, and programs that PATH names, with what lies
+// beside them, as those that are installed for one user need it.
+func (r *run) shown() []string {
 	var show []string
-	for _, dir := range filepath.SplitList(getenv("PATH")) {
+	if r.home != "" && within(r.trust.dir, r.home) {
+		show = append(show, r.trust.dir)
+	}
+	for _, dir := range filepath.SplitList(r.o.Getenv("PATH")) {
 		dir, err := filepath.EvalSymlinks(dir)
-		if err != nil || !filepath.IsAbs(dir) || !within(dir, home) {
+		if err != nil || !filepath.IsAbs(dir) || r.home == "" || !within(dir, r.home) {
 			continue
 		}
-		rel, err := filepath.Rel(home, dir)
-		if err != nil || !strings.HasPrefix(rel, ".") || rel == "." {
+		rel, err := filepath.Rel(r.home, dir)
+		if err != nil || !strings.HasPrefix(rel, ".") || rel == "." || slices.Contains(show, dir) {
 			continue
 		}
 		// ~/.nvm/versions/node/v24/bin: its lib too. ~/.cargo/bin: beside it lie

@@ -17,10 +17,11 @@ import (
 
 // outside is all that the box can reach: nothing but what policy allows.
 type outside struct {
-	caller *gateway.Caller
-	routes wire.Routes
-	end    context.CancelFunc
-	wire   *wire.Wire // nil until it is connected
+	caller  *gateway.Caller
+	routes  wire.Routes
+	refused *refusals
+	end     context.CancelFunc
+	wire    *wire.Wire // nil until it is connected
 }
 
 // presets returns the hosts of the presets that allow names. Asking a tool
@@ -51,12 +52,12 @@ func newOutside(ctx context.Context, c config.Config, set *policy.Set, r *record
 		}
 	}
 	out := egress.New(egress.Options{Dialer: dialer, CA: ca})
-	o := &outside{routes: wire.Routes{Others: out, Refused: out.Refusal()}}
+	o := &outside{refused: &refusals{Recorder: r.log}, routes: wire.Routes{Others: out, Refused: out.Refusal()}}
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	o.end = end
 	o.caller = &gateway.Caller{
 		Scope: scope, Session: r.id, Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "run"}, Phase: gateway.Work,
-		Policy: set, Record: r.log, Live: live,
+		Policy: set, Record: o.refused, Live: live,
 	}
 	return o, nil
 }

@@ -61,9 +61,6 @@ func noWorkspace(dir, reason, hint string) error {
 // about this user's next login, or about this machine, is not a workspace.
 func checkWorkspace(dir, home string, s state) error {
 	hint := "change into a project's own folder, or name one with --workspace"
-	if real, err := filepath.EvalSymlinks(home); err == nil {
-		home = real
-	}
 	for _, of := range []struct{ path, what string }{{home, "home folder"}, {string(s), "record of all runs"}} {
 		if of.path != "" && within(of.path, dir) {
 			return noWorkspace(dir, "it holds the whole "+of.what, hint)
