@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cofferdam"
 )
 
@@ -190,4 +192,30 @@ func (h *Host) Commands() (ever, running int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.list), h.running
+}
+
+// Ends opens pid 1's ends of the two pipes: what it reads, then what it writes.
+// While they are open, a box whose processes are gone is not taken for ended.
+func (h *Host) Ends() ([2]*os.File, error) {
+	in, err := otherEnd(h.w, os.O_RDONLY)
+	if err != nil {
+		return [2]*os.File{}, err
+	}
+	out, err := otherEnd(h.r, os.O_WRONLY)
+	if err != nil {
+		return [2]*os.File{}, errors.Join(err, in.Close())
+	}
+	return [2]*os.File{in, out}, nil
+}
+
+// otherEnd opens the pipe behind f the other way round.
+func otherEnd(f *os.File, flags int) (other *os.File, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	e := raw.Control(func(fd uintptr) {
+		other, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_NONBLOCK, 0)
+	})
+	return other, errors.Join(err, e)
 }

@@ -88,6 +88,7 @@ func (b bundle) mounts() []specs.Mount {
 		inMemory("/tmp", b.limits.Temp, "mode=1777"),
 		inMemory(sandbox.HomeDir, b.limits.Temp, "mode=0700", uid, gid),
 		inMemory("/run", runSize, "mode=0755", uid, gid),
+		inMemory(identityDir, identitySize, "mode=0755"),
 	}
 	for _, x := range b.binds {
 		m = append(m, bound(x.from, x.to, "ro"))
@@ -103,8 +104,10 @@ func (b bundle) mounts() []specs.Mount {
 	return m
 }
 
-// runSize is for sockets and pid files.
-const runSize = 8 << 20
+const (
+	runSize      = 8 << 20  // for sockets and pid files
+	identitySize = 64 << 10 // three short files
+)
 
 func inMemory(to string, size int64, options ...string) specs.Mount {
 	options = append([]string{"nosuid", "nodev", fmt.Sprintf("size=%d", size)}, options...)

@@ -194,6 +194,13 @@ func (c cgroups) list() []string {
 	return names
 }
 
+// kill ends whatever runs in a box's groups and waits for nothing.
+func (c cgroups) kill(box string) {
+	for _, tree := range c.trees {
+		_ = killGroup(tree + c.name(box)) // end looks again
+	}
+}
+
 // end kills whatever is left in a box's groups and removes them.
 func (c cgroups) end(box string) error {
 	const patience = 10 * time.Second
@@ -214,10 +221,22 @@ func (c cgroups) end(box string) error {
 
 // endGroup kills the processes of one group and removes it.
 func endGroup(dir string) error {
-	procs, err := os.ReadFile(dir + "/cgroup.procs")
+	err := killGroup(dir)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "removing", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// killGroup kills the processes of one group.
+func killGroup(dir string) error {
+	procs, err := os.ReadFile(dir + "/cgroup.procs")
 	if err != nil {
 		return err
 	}
@@ -226,9 +245,6 @@ func endGroup(dir string) error {
 		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
 			_ = unix.Kill(pid, unix.SIGKILL) // it may just have ended
 		}
-	}
-	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-		return &os.PathError{Op: "removing", Path: dir, Err: err}
 	}
 	return nil
 }

@@ -16,12 +16,22 @@
 //	/env           what the setup phase made: likewise
 //	/tmp, /home/agent, /dev/shm   private, in memory, sized
 //
+// # Boxes that do not run
+//
+// A paused box is stopped by gVisor's kernel and then by the host's. A suspended
+// one is on disk: its processes are gone, its network, pipes and journals stay,
+// so that its commands go on as if nothing had been. A snapshot has memory and
+// workspace at one moment; a box made from it is told who it is before it is
+// handed out. Boxes that are made ahead wait stopped; they have ids of their own
+// on the host and take the caller's when they are claimed, once.
+//
 // # Files of the state folder
 //
 //	boxes/ID/      one box: bundle, workspace, its own files and mount points
 //	image/HASH/    what boxes of one image have at "/"; shared, never written
 //	journal/ID/    output of its commands, on a tmpfs of our own
 //	program/       copies of pid 1 that boxes link to
+//	snapshots/ID/  memory and workspace of a box at one moment; outlives the keeper
 //
 // A workspace has its size by project quota where the file system of the state
 // folder enforces them, else it is a sized image.

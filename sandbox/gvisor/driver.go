@@ -31,6 +31,9 @@ type Options struct {
 	Runsc string // absolute path of cofferdam-runsc
 	Init  string // absolute path of cofferdam-init
 	Log   *slog.Logger
+	// Pool is how many boxes of each kind that is asked for are made ahead, at
+	// most MaxPool; 0: none.
+	Pool int
 }
 
 // Driver makes boxes of the gvisor tier. One process uses one root; whoever
@@ -44,6 +47,8 @@ type Driver struct {
 	cgroups  cgroups
 	projects *quota.Projects
 	checker  checker
+	pool     *pool
+	shelf    shelf
 
 	imageMu sync.Mutex
 	roots   map[string]int // boxes that use each root; guarded by imageMu
@@ -68,18 +73,19 @@ func New(o Options) (*Driver, error) {
 	}
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
-	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: filepath.Join("/run", name), flags: flags(filepath.Join("/run", name)), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
+	state := filepath.Join("/run", name)
+	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
 	d.projects = quota.New(sum[:])
 	silenceLibrary()
 	var err error
+	// An error here is a finding of Check, and Create refuses.
+	d.cgroups, _ = findCgroups("/" + name)
 	if d.conf, err = configuration(d.flags); err != nil {
 		return nil, fmt.Errorf("configuring gvisor: %w", err)
 	}
 	if err := adopt(); err != nil {
 		return nil, err
 	}
-	// An error here is a finding of Check, and Create refuses.
-	d.cgroups, _ = findCgroups("/" + name)
 	d.checker = checker{o: o, parent: d.cgroups.parent}
 	if err := d.prepare(); err != nil {
 		return nil, &cofferdam.Error{
@@ -87,6 +93,7 @@ func New(o Options) (*Driver, error) {
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
 		}
 	}
+	d.pool = newPool(d, o.Pool)
 	return d, nil
 }
 
@@ -121,6 +128,9 @@ func (d *Driver) prepare() error {
 		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
 			return err
 		}
+	}
+	if err := os.MkdirAll(filepath.Join(d.o.Root, "snapshots"), 0o700); err != nil { // these outlive a keeper
+		return err
 	}
 	journal := filepath.Join(d.o.Root, "journal")
 	options := fmt.Sprintf("mode=0700,size=%d%%", journalPercent)
@@ -220,6 +230,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
 
 // Close destroys every box and gives the state folder up.
 func (d *Driver) Close(ctx context.Context) error {
+	d.pool.close()
 	d.mu.Lock()
 	boxes := make([]*box, 0, len(d.boxes))
 	for _, b := range d.boxes {

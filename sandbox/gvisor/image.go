@@ -276,13 +276,16 @@ func (t *tree) ownFiles() error {
 			fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir) +
 			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group":         fmt.Sprintf("root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID),
-		"hosts":         hosts(defaultHostname),
-		"hostname":      defaultHostname + "\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
 		// Five tries of two seconds: a server that restarts is back by then.
 		"resolv.conf": "nameserver 10.99.0.1\noptions timeout:2 attempts:5\n",
 	} {
 		if err := t.write("/etc/"+name, []byte(text), 0o444); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"hosts", "hostname", "machine-id"} { // pid 1 writes them
+		if err := t.link(identityDir+"/"+name, "/etc/"+name); err != nil {
 			return err
 		}
 	}
@@ -292,9 +295,9 @@ func (t *tree) ownFiles() error {
 // defaultHostname is that of a box whose Spec gives none.
 const defaultHostname = "box"
 
-func hosts(hostname string) string {
-	return "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + hostname + "\n"
-}
+// identityDir is a folder in memory of each box that only pid 1 writes: what
+// there says who the box is, and changes when it goes on as another.
+const identityDir = "/run/cofferdam"
 
 // write puts a file of ours into the root, in the place of what is there.
 func (t *tree) write(path string, data []byte, mode fs.FileMode) error {

@@ -229,7 +229,7 @@ func TestLimitsAreThere(t *testing.T) {
 func TestLeftoversOfAKilledKeeper(t *testing.T) {
 	if root := os.Getenv("COFFERDAM_TEST_LEFTOVER"); root != "" {
 		bin := os.Getenv("COFFERDAM_TEST_PROGRAMS")
-		d, err := New(Options{Root: root, Runsc: bin + "/cofferdam-runsc", Init: bin + "/cofferdam-init"})
+		d, err := New(Options{Root: root, Runsc: bin + "/cofferdam-runsc", Init: bin + "/cofferdam-init", Pool: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,10 +237,10 @@ func TestLeftoversOfAKilledKeeper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Stopped, so that the end of its pipe does not end it.
-		if err := exec.Command("kill", "-STOP", strconv.Itoa(b.(*box).container.SandboxPid())).Run(); err != nil {
+		if err := b.Pause(context.Background()); err != nil { // so that the end of its pipe does not end it
 			t.Fatal(err)
 		}
+		waiting(t, d, 1) // and neither that of the one in the pool
 		fmt.Println("ready", b.(*box).container.SandboxPid())
 		time.Sleep(time.Hour) // until killed
 	}

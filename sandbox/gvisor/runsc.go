@@ -10,11 +10,16 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	_ "gvisor.dev/gvisor/pkg/sentry/platform/systrap" // the one platform we use
+	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
+	runsc "gvisor.dev/gvisor/runsc/sandbox"
 	"gvisor.dev/gvisor/runsc/specutils"
 )
 
@@ -63,8 +68,9 @@ type guestFiles struct {
 	console         *os.File // its standard output and error
 }
 
-// createContainer makes the sandbox with the bundle in dir and starts pid 1.
-func createContainer(conf *config.Config, runsc, id, dir string, files guestFiles) (*container.Container, error) {
+// createContainer makes the sandbox with the bundle in dir. It starts pid 1, or
+// lets all go on that was written to the folder image.
+func createContainer(conf *config.Config, program, id, dir, image string, files guestFiles) (*container.Container, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -79,24 +85,61 @@ func createContainer(conf *config.Config, runsc, id, dir string, files guestFile
 		ID: id, Spec: spec, BundleDir: dir,
 		PassFiles: map[int]*os.File{3: files.control, 4: files.report},
 	}
-	c, err := newContainer(&own, runsc, args, null, files.console)
+	c, err := newContainer(&own, program, args, null, files.console)
 	if err != nil {
 		return nil, fmt.Errorf("making sandbox: %w", err)
 	}
-	if err := c.Start(&own); err != nil {
+	if image == "" {
+		err = c.Start(&own)
+	} else {
+		err = c.Restore(&own, image, false, false)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting sandbox: %w", err), c.Destroy())
 	}
 	return c, nil
 }
 
+// writeDown writes all that runs in c to the folder image, which must be empty;
+// afterwards c goes on if it shall, else it ends.
+func writeDown(conf *config.Config, c *container.Container, image string, goOn bool) error {
+	own := *conf
+	return c.Checkpoint(&own, image, runsc.CheckpointOpts{Compression: statefile.CompressionLevelNone, Resume: goOn})
+}
+
+// nameBox sets the hostname that c sees: pid 1 may not, so a process does that
+// has this one right and nothing else.
+func nameBox(conf *config.Config, c *container.Container, name string) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	own, caps := *conf, auth.CapabilitySetOf(linux.CAP_SYS_ADMIN)
+	args := &control.ExecArgs{
+		Argv: []string{"/" + programDir + "/init", "--hostname", name}, WorkingDirectory: "/", NoNewPrivileges: true,
+		Capabilities: &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
+		FilePayload:  control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil),
+	}
+	pid, err := c.Execute(&own, args)
+	if err != nil {
+		return fmt.Errorf("setting hostname: %w", err)
+	}
+	status, err := c.WaitPID(pid)
+	if err == nil && status != 0 {
+		err = fmt.Errorf("setting hostname: status %#x", uint32(status))
+	}
+	return err
+}
+
 // newContainer does the part that uses what belongs to the whole process.
-func newContainer(conf *config.Config, runsc string, args container.Args, in, out *os.File) (*container.Container, error) {
+func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (*container.Container, error) {
 	process.Lock()
 	defer process.Unlock()
 	formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
 	os.Stdin, os.Stdout, os.Stderr = in, out, out
 	defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
-	specutils.ExePath = runsc
+	specutils.ExePath = program
 	return container.New(conf, args)
 }
 

@@ -82,20 +82,32 @@ func configure() error {
 	return route(tap)
 }
 
+// Renew gives the device back what a sandbox took from it: gVisor moves address
+// and routes into its own network when it starts, so that another one, for the
+// same box, finds none.
+func (n *Namespace) Renew() error {
+	return onOwnThread(func() error {
+		if err := control(n.ns, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
+			return fmt.Errorf("entering network namespace: %w", err)
+		}
+		return configure()
+	})
+}
+
 // route gives the device its address, raises it and sends everything there.
 func route(tap netlink.Link) error {
 	p := BoxPrefix()
 	address := &netlink.Addr{IPNet: &net.IPNet{
 		IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
 	}}
-	if err := netlink.AddrAdd(tap, address); err != nil {
+	if err := netlink.AddrReplace(tap, address); err != nil {
 		return fmt.Errorf("setting address: %w", err)
 	}
 	if err := netlink.LinkSetUp(tap); err != nil {
 		return fmt.Errorf("raising %s: %w", Device, err)
 	}
 	gw := &netlink.Route{LinkIndex: tap.Attrs().Index, Gw: Gateway().AsSlice()}
-	if err := netlink.RouteAdd(gw); err != nil {
+	if err := netlink.RouteReplace(gw); err != nil {
 		return fmt.Errorf("setting default route: %w", err)
 	}
 	return nil

@@ -77,6 +77,7 @@ func (b *fakeBox) boot(ctx context.Context) error {
 	}
 	b.host, err = guest.NewHost(w, r, filepath.Join(b.dir, "journal"), guest.Options{
 		Config: guest.Config{Unbounded: true, OpenFiles: b.spec.Limits.OpenFiles},
+		Life:   b.life,
 	})
 	if err != nil {
 		w.Close()
@@ -99,13 +100,6 @@ func (b *fakeBox) Status(ctx context.Context) (sandbox.Status, error) {
 	st := sandbox.Status{
 		ID: b.spec.ID, Tier: sandbox.None, Kernel: kernel(), Image: b.spec.Image, Created: b.created,
 		Limits: cofferdam.Limits{OpenFiles: b.spec.Limits.OpenFiles},
-	}
-	select {
-	case <-b.host.Done():
-		if err := b.life.Move(sandbox.Failed, "pid 1 ended", sandbox.ByBox); err != nil && !b.life.Now().State.Over() {
-			return st, err
-		}
-	default:
 	}
 	st.Changes = b.life.Changes()
 	last := st.Changes[len(st.Changes)-1]
@@ -146,6 +140,7 @@ func (b *fakeBox) Wire(context.Context) (*os.File, error) {
 func (b *fakeBox) Destroy(context.Context) error {
 	var err error
 	b.gone.Do(func() {
+		_ = b.life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
 		if b.host != nil {
 			err = b.host.Close("the box was destroyed")
 		}
@@ -155,6 +150,8 @@ func (b *fakeBox) Destroy(context.Context) error {
 		}
 		err = errors.Join(err, os.RemoveAll(b.dir))
 		b.fake.forget(b.spec.ID)
+		_ = b.life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
+		_ = b.life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
 	})
 	return err
 }

@@ -27,6 +27,9 @@ func Suite(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		run  func(*testing.T, *subject)
 	}{
 		{"life of a box", testLife},
+		{"states", testStates},
+		{"stopped and going on", testStops},
+		{"snapshot and fork", testFork},
 		{"specs that are refused", testRefusals},
 		{"results", testResults},
 		{"input", testInput},
@@ -399,9 +402,17 @@ func testDevices(t *testing.T, s *subject) {
 
 func testEnvironment(t *testing.T, s *subject) {
 	env := filepath.Join(t.TempDir(), "env.img")
-	setup := s.box(t, func(spec *sandbox.Spec) {
-		spec.Env, spec.SetupPhase, spec.Limits.Disk = env, true, 256<<20
+	made, err := s.Create(testContext(t), sandbox.Spec{
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: s.tier, Image: "host", Env: env, SetupPhase: true,
+		Limits: cofferdam.Limits{Disk: 256 << 20},
 	})
+	if err != nil {
+		if s.offers(t, sandbox.CanSetup, err) {
+			t.Fatalf("create: %v (%s)", err, cofferdam.HintOf(err))
+		}
+		return
+	}
+	setup := &testBox{made}
 	setup.shell(t, "mkdir /env/bin && printf '#!/bin/sh\necho tool\n' >/env/bin/tool && chmod 755 /env/bin/tool")
 	if err := setup.Destroy(testContext(t)); err != nil {
 		t.Fatal(err)

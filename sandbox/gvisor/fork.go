@@ -1,0 +1,132 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// fork makes the box as a copy of its snapshot that goes on under an identity
+// of its own: id, hostname and machine id are new, what it draws of the kernel's
+// entropy and its clock are the host's, its workspace and network are its own.
+func (b *box) fork(ctx context.Context) error {
+	s, release, err := b.d.openSnapshot(ctx, b.spec.Snapshot)
+	if err != nil {
+		return err
+	}
+	defer release()
+	key, err := b.d.key(b.spec)
+	if err != nil {
+		return err
+	}
+	if key != s.Key || b.spec.SetupPhase {
+		return invalid("snapshot "+string(s.ID), "it is of a box with another image, environment, files or limits, or one of them has changed",
+			"ask for what the box had that it was taken of")
+	}
+	if err := b.prepare(ctx, s); err != nil {
+		return err
+	}
+	host, inside, err := pipes(ctx)
+	if err != nil {
+		return err
+	}
+	b.container, err = b.start(s.path(memoryDir), inside, host[2])
+	closeAll(inside[:])
+	if err != nil {
+		closeAll(host[:2])
+		return missing("gvisor", "the snapshot could not go on: "+err.Error(), "remove the snapshot and take a new one", err)
+	}
+	b.host, err = guest.RestoreHost(host[0], host[1], b.d.journalDir(b.name), b.guestOptions(), s.Guest)
+	if err != nil {
+		closeAll(host[:2])
+		return err
+	}
+	// The name first: what runs in the box goes on already.
+	if err := nameBox(b.d.conf, b.container, b.spec.Hostname); err != nil {
+		return err
+	}
+	if err := b.host.Wake(ctx, b.identity()); err != nil {
+		return errors.Join(err, b.console.err())
+	}
+	return nil
+}
+
+// key names all that boxes must have in common so that one can go on as another:
+// everything but id and hostname, with the image and environment as they are now.
+func (d *Driver) key(s sandbox.Spec) (string, error) {
+	s.ID, s.Snapshot, s.Hostname = "", "", ""
+	binds, err := boundFolders(s.Image)
+	if err != nil {
+		return "", err
+	}
+	image, err := fingerprint(s.Image, binds)
+	if err != nil {
+		return "", err
+	}
+	env := ""
+	if s.Env != "" {
+		if env, err = touched(s.Env); err != nil {
+			return "", err
+		}
+	}
+	program, err := os.Stat(d.o.Init)
+	if err != nil {
+		return "", err
+	}
+	spec, err := json.Marshal(s)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %q %d %d %q %q", spec, image, env, program.Size(), program.ModTime().UnixNano(), d.checker.kernel(), netns.BoxMAC)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// touched names a file, or all files of a folder, as they are: what is written
+// to one of them changes a time that only the kernel sets.
+func touched(path string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(path, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil {
+			return &fs.PathError{Op: "looking at", Path: name, Err: err}
+		}
+		fmt.Fprintf(h, "%q %d %d %d %d %d\n", name, st.Dev, st.Ino, st.Size, st.Ctim.Nano(), st.Mtim.Nano())
+		return nil
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// blocks is what a file takes on disk.
+func blocks(path string) (int64, error) {
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	return st.Blocks * 512, err
+}
+
+// usedBytes is what a workspace takes: its image, or the folder that it is.
+func usedBytes(image, folder string) int64 {
+	if n, err := blocks(image); err == nil {
+		return n
+	}
+	var f unix.Statfs_t
+	if unix.Statfs(folder, &f) != nil {
+		return 0
+	}
+	return int64(f.Blocks-f.Bfree) * f.Bsize
+}

@@ -1,0 +1,269 @@
+package gvisor
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of the pool. Its size of each kind is Options.Pool.
+const (
+	// MaxPool is the largest Options.Pool: each box waits with about 15 MiB.
+	MaxPool        = 16
+	maxKinds       = 8                // kinds of boxes that are made ahead
+	keepKind       = 15 * time.Minute // after the last box of a kind was asked for
+	poolLook       = 10 * time.Second // between looks at kinds and memory
+	minFreePercent = 10               // percent of the host's memory below which the pool is given up
+)
+
+// pool makes boxes ahead. They wait stopped, so that they cost no time; one that
+// was claimed never comes back.
+type pool struct {
+	d    *Driver
+	size int // of each kind; 0: there is no pool
+
+	mu    sync.Mutex
+	kinds map[string]*kind // by Driver.key; guarded by mu
+
+	more chan struct{} // there may be something to make
+	stop context.CancelFunc
+	over chan struct{} // closed once nothing is made any more
+}
+
+// kind is what boxes that were made ahead have in common.
+type kind struct {
+	spec  sandbox.Spec
+	asked time.Time
+	boxes []*box
+}
+
+func newPool(d *Driver, size int) *pool {
+	p := &pool{d: d, size: min(size, MaxPool), kinds: map[string]*kind{}, more: make(chan struct{}, 1), over: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	if size <= 0 {
+		close(p.over)
+		return p
+	}
+	go p.run(ctx)
+	return p
+}
+
+// claim returns a box of spec's kind that was made ahead, or nil. It remembers
+// that the kind was asked for, so that the next one finds a box.
+func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
+	if p.size <= 0 || spec.SetupPhase || spec.Snapshot != "" {
+		return nil
+	}
+	key, err := p.d.key(spec)
+	if err != nil {
+		return nil // making the box will say why
+	}
+	defer p.wake()
+	for {
+		b := p.next(key, spec)
+		if b == nil {
+			return nil
+		}
+		if err := b.wakeAs(ctx, spec); err == nil {
+			return b
+		}
+		p.d.o.Log.WarnContext(ctx, "a box that was made ahead does not answer", slog.Any("box", b.name), slog.Any("err", err))
+		b.abandon(ctx)
+	}
+}
+
+// next takes a box out of the pool for good.
+func (p *pool) next(key string, spec sandbox.Spec) *box {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.kinds[key]
+	if k == nil {
+		if len(p.kinds) >= maxKinds {
+			return nil
+		}
+		k = &kind{spec: spec}
+		p.kinds[key] = k
+	}
+	k.asked = time.Now()
+	if len(k.boxes) == 0 {
+		return nil
+	}
+	b := k.boxes[0]
+	k.boxes = k.boxes[1:]
+	return b
+}
+
+// wakeAs makes a waiting box the one that spec asks for.
+func (b *box) wakeAs(ctx context.Context, spec sandbox.Spec) error {
+	if err := unix.Kill(b.container.SandboxPid(), unix.SIGCONT); err != nil {
+		return err
+	}
+	renamed := b.spec.Hostname != spec.Hostname
+	b.spec, b.created = spec, time.Now()
+	if renamed {
+		if err := nameBox(b.d.conf, b.container, spec.Hostname); err != nil {
+			return err
+		}
+	}
+	return b.host.Wake(ctx, b.identity())
+}
+
+func (p *pool) wake() {
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+}
+
+// run makes boxes, one at a time, and drops those that nobody wants.
+func (p *pool) run(ctx context.Context) {
+	defer close(p.over)
+	look := time.NewTicker(poolLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			p.trim(ctx, time.Now())
+		case <-p.more:
+		}
+		for ctx.Err() == nil && p.makeOne(ctx) {
+		}
+	}
+}
+
+// makeOne makes a box of a kind that has too few; false if there is none, or it
+// could not be made: then the next claim or look tries again.
+func (p *pool) makeOne(ctx context.Context) bool {
+	key, spec, ok := p.wanted()
+	if !ok || memoryIsShort() {
+		return false
+	}
+	spec.ID, spec.Hostname = cofferdam.BoxID(cofferdam.NewID("b")), defaultHostname
+	b := p.d.newBox(spec)
+	err := b.build(ctx)
+	if err == nil {
+		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
+	}
+	// What it was made of may have changed meanwhile: then it is of no kind.
+	if now, e := p.d.key(spec); err == nil && (e != nil || now != key) {
+		err = fmt.Errorf("its image or environment changed")
+	}
+	if err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if k := p.kinds[key]; k != nil && ctx.Err() == nil {
+			k.boxes = append(k.boxes, b)
+			return true
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		p.d.o.Log.WarnContext(ctx, "making a box ahead", slog.Any("err", err))
+		p.mu.Lock()
+		delete(p.kinds, key)
+		p.mu.Unlock()
+	}
+	b.abandon(context.WithoutCancel(ctx))
+	return false
+}
+
+// wanted returns a kind that has too few boxes. The pool stays within what a
+// host may hold.
+func (p *pool) wanted() (key string, spec sandbox.Spec, ok bool) {
+	p.d.mu.Lock()
+	room := maxBoxes - len(p.d.boxes)
+	p.d.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.kinds {
+		room -= len(k.boxes)
+	}
+	for name, k := range p.kinds {
+		if len(k.boxes) < p.size && room > 0 {
+			return name, k.spec, true
+		}
+	}
+	return "", sandbox.Spec{}, false
+}
+
+// trim drops kinds that nobody asks for, boxes that have ended, and all of them
+// when the host is short of memory.
+func (p *pool) trim(ctx context.Context, now time.Time) {
+	short := memoryIsShort()
+	var gone []*box
+	p.mu.Lock()
+	for key, k := range p.kinds {
+		if short || now.Sub(k.asked) > keepKind {
+			gone = append(gone, k.boxes...)
+			delete(p.kinds, key)
+			continue
+		}
+		var alive []*box
+		for _, b := range k.boxes {
+			select {
+			case <-b.host.Done():
+				gone = append(gone, b)
+			default:
+				alive = append(alive, b)
+			}
+		}
+		k.boxes = alive
+	}
+	p.mu.Unlock()
+	for _, b := range gone {
+		b.abandon(ctx)
+	}
+}
+
+// close ends the pool and every box in it.
+func (p *pool) close() {
+	p.stop()
+	<-p.over
+	p.mu.Lock()
+	kinds := p.kinds
+	p.kinds = map[string]*kind{}
+	p.size = 0
+	p.mu.Unlock()
+	for _, k := range kinds {
+		for _, b := range k.boxes {
+			b.abandon(context.Background())
+		}
+	}
+}
+
+// memoryIsShort says whether the host has little memory left.
+func memoryIsShort() bool {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return false
+	}
+	total, free := meminfo(string(data))
+	return total > 0 && free*100 < total*minFreePercent
+}
+
+// meminfo reads what there is of memory and what is available, in KiB.
+func meminfo(text string) (total, available int64) {
+	s := bufio.NewScanner(strings.NewReader(text))
+	for s.Scan() {
+		var n int64
+		if _, err := fmt.Sscanf(s.Text(), "MemTotal: %d kB", &n); err == nil {
+			total = n
+		}
+		if _, err := fmt.Sscanf(s.Text(), "MemAvailable: %d kB", &n); err == nil {
+			available = n
+		}
+	}
+	return total, available
+}

@@ -1,0 +1,177 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// newPooled returns a driver that makes size boxes ahead of each kind.
+func newPooled(t testing.TB, size int) *Driver {
+	t.Helper()
+	o := options(t)
+	o.Pool = size
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if left := d.cgroups.list(); len(left) > 0 {
+			t.Errorf("left in control groups: %q", left)
+		}
+	})
+	return d
+}
+
+// waiting returns the boxes in the pool once there are n.
+func waiting(t testing.TB, d *Driver, n int) []*box {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		d.pool.mu.Lock()
+		var all []*box
+		for _, k := range d.pool.kinds {
+			all = append(all, k.boxes...)
+		}
+		d.pool.mu.Unlock()
+		if len(all) == n {
+			return all
+		}
+	}
+	t.Fatalf("there are never %d boxes in the pool", n)
+	return nil
+}
+
+func isStopped(t testing.TB, b *box) bool {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.container.SandboxPid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(data, []byte(") T "))
+}
+
+// TestPoolGivesEachBoxOnce is XTK-04: what was made ahead is claimed by one box
+// and never comes back; nothing of a task is in the next one's.
+func TestPoolGivesEachBoxOnce(t *testing.T) {
+	d := newPooled(t, 2)
+	newBox(t, d) // the first of its kind is made when it is asked for
+	used, seen := map[cofferdam.BoxID]bool{}, map[string]bool{}
+	for i := range 4 {
+		for _, w := range waiting(t, d, 2) {
+			if !isStopped(t, w) {
+				t.Error("a box in the pool is not stopped")
+			}
+			if used[w.name] {
+				t.Errorf("%s is in the pool again", w.name)
+			}
+		}
+		b := newBox(t, d, func(s *sandbox.Spec) { s.Hostname = fmt.Sprintf("host-%d", i) })
+		x := b.(*box)
+		if x.name == b.ID() || used[x.name] {
+			t.Errorf("box %s is %s: not from the pool, or used before", b.ID(), x.name)
+		}
+		used[x.name] = true
+		got, _ := sh(t, b, identityText)
+		f := strings.Fields(got)
+		if len(f) != 5 || f[0] != string(b.ID()[2:]) || f[1] != fmt.Sprintf("host-%d", i) || f[2] != f[1] || seen[f[3]] {
+			t.Errorf("identity %q", got)
+		}
+		seen[f[3]] = true
+		marks, r := sh(t, b, `ls -A /work "$HOME" /tmp /dev/shm | grep mark; env | grep MARK; echo $?
+			for d in /work "$HOME" /tmp /dev/shm; do echo x >$d/mark; done; (setsid sleep 300 >/dev/null 2>&1 &)`)
+		if marks != "1" || r.Exit != 0 {
+			t.Errorf("box %d has marks %q, exit %d", i, marks, r.Exit)
+		}
+		if s := state(t, b); s.State != sandbox.Idle || s.ID != b.ID() || !strings.Contains(fmt.Sprint(s.Changes), "made ahead") {
+			t.Errorf("status %+v", s)
+		}
+		must(t, b.Destroy(context.Background()))
+	}
+}
+
+// TestPoolKinds: what cannot be given late is of another kind, and what a kind is
+// made of must be what it was.
+func TestPoolKinds(t *testing.T) {
+	image := muslImage(t)
+	d := newPooled(t, 1)
+	of := func(change func(*sandbox.Spec)) *box {
+		return newBox(t, d, func(s *sandbox.Spec) { s.Image = image }, change).(*box)
+	}
+	same := func(*sandbox.Spec) {}
+	of(same)
+	waiting(t, d, 1)
+	for name, change := range map[string]func(*sandbox.Spec){
+		"limits": func(s *sandbox.Spec) { s.Limits.PIDs++ },
+		"files":  func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/own", Data: []byte("x")}} },
+		"image":  func(s *sandbox.Spec) { s.Image = HostImage },
+	} {
+		if b := of(change); b.name != b.ID() {
+			t.Errorf("other %s: a box of the pool", name)
+		}
+	}
+	waiting(t, d, 4)
+	if b := of(same); b.name == b.ID() {
+		t.Error("the same again: none of the pool")
+	}
+	waiting(t, d, 4)
+	must(t, os.WriteFile(image+"/etc/issue", []byte("changed\n"), 0o644))
+	if b := of(same); b.name != b.ID() {
+		t.Error("an image that changed: a box of the pool")
+	} else if got, _ := sh(t, b, "cat /etc/issue"); got != "changed" {
+		t.Errorf("it has %q", got)
+	}
+	d.pool.trim(context.Background(), time.Now().Add(keepKind+time.Second))
+	d.pool.mu.Lock()
+	defer d.pool.mu.Unlock()
+	if len(d.pool.kinds) != 0 {
+		t.Errorf("%d kinds are kept though nobody asks for them", len(d.pool.kinds))
+	}
+}
+
+// TestPoolBoxThatDied: a box of the pool that does not answer is none.
+func TestPoolBoxThatDied(t *testing.T) {
+	d := newPooled(t, 1)
+	newBox(t, d)
+	dead := waiting(t, d, 1)[0]
+	must(t, unix.Kill(dead.container.SandboxPid(), unix.SIGKILL))
+	<-dead.host.Done()
+	b := newBox(t, d)
+	if got, r := sh(t, b, "echo up"); got != "up" || r.Exit != 0 || b.(*box).name == dead.name {
+		t.Errorf("%q %+v", got, r)
+	}
+	if _, err := os.Lstat(dead.dir); !os.IsNotExist(err) {
+		t.Errorf("the dead one's folder: %v", err)
+	}
+}
+
+// TestPoolIsOff: without one nothing is made ahead.
+func TestPoolIsOff(t *testing.T) {
+	d := newDriver(t)
+	newBox(t, d)
+	time.Sleep(300 * time.Millisecond)
+	if b := newBox(t, d).(*box); b.name != b.ID() || len(d.cgroups.list()) != 2 {
+		t.Errorf("%s is %s; groups %q", b.ID(), b.name, d.cgroups.list())
+	}
+}
+
+func TestMemoryThatIsLeft(t *testing.T) {
+	total, available := meminfo("MemTotal:       16000 kB\nMemFree:  1 kB\nMemAvailable:    1500 kB\n")
+	if total != 16000 || available != 1500 {
+		t.Errorf("%d, %d", total, available)
+	}
+	if memoryIsShort() {
+		t.Skip("this host is short of memory")
+	}
+}

@@ -1,0 +1,186 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// rest is what a box does instead of running.
+type rest struct {
+	paused bool
+	onDisk bool
+	// ends are the box's own ends of its pipes while it is on disk: what is in
+	// the pipes stays there, and the host does not take the box for ended.
+	ends [2]*os.File
+}
+
+// Names of what a box holds while it is on disk.
+const suspendedDir = "suspended"
+
+// runningState is the state of a box that runs.
+func runningState(ever, running int) sandbox.BoxState {
+	switch {
+	case running > 0:
+		return sandbox.Busy
+	case ever > 0:
+		return sandbox.Idle
+	}
+	return sandbox.Ready
+}
+
+// conflict refuses a step that the box's state does not allow.
+func (b *box) conflict(op, what string) error {
+	now := b.life.Now()
+	return &cofferdam.Error{
+		Op: "gvisor." + op, Kind: cofferdam.Conflict, Subject: what + " box " + string(b.spec.ID),
+		Reason: fmt.Sprintf("it is %s: %s", now.State, now.Reason), Hint: "resume it first, or start a new one if it has ended",
+	}
+}
+
+// failed is the error of a step that did not work.
+func (b *box) failed(op, what string, err error) error {
+	var known *cofferdam.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &cofferdam.Error{
+		Op: "gvisor." + op, Kind: cofferdam.Unavailable, Subject: what + " box " + string(b.spec.ID), Reason: err.Error(), Err: err,
+		Hint: "look at its state; a box that has failed is destroyed and made anew",
+	}
+}
+
+// begin holds the box for a step that stops it. step is held by the caller.
+func (b *box) begin(op, what, why string) error {
+	if b.rest.paused || b.rest.onDisk || b.life.Move(sandbox.Suspending, why, sandbox.ByCaller) != nil {
+		return b.conflict(op, what)
+	}
+	b.host.Hold("the box is " + why)
+	return nil
+}
+
+// goOn ends what begin began: the box runs.
+func (b *box) goOn(why, actor string) error {
+	err := b.life.Move(runningState(b.host.Commands()), why, actor)
+	b.host.Release()
+	return err
+}
+
+// Pause stops all of the box's processes where they are: gVisor's kernel stops
+// its tasks, and then its own process is stopped, so that it costs no time.
+func (b *box) Pause(context.Context) error {
+	b.step.Lock()
+	defer b.step.Unlock()
+	if b.rest.paused {
+		return nil
+	}
+	if err := b.begin("Pause", "pause", "being paused"); err != nil {
+		return err
+	}
+	b.host.Hold("the box is paused")
+	err := b.container.Pause()
+	if err == nil {
+		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
+	}
+	if err != nil {
+		return errors.Join(b.failed("Pause", "pause", err), b.goOn("it could not be paused", sandbox.ByDriver))
+	}
+	b.rest.paused = true
+	return b.life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
+}
+
+// Resume lets a paused or suspended box go on.
+func (b *box) Resume(ctx context.Context) error {
+	b.step.Lock()
+	defer b.step.Unlock()
+	switch {
+	case b.life.Now().State.Over(), b.life.Now().State == sandbox.Stopping:
+		return b.conflict("Resume", "resume")
+	case b.rest.paused:
+		err := unix.Kill(b.container.SandboxPid(), unix.SIGCONT)
+		if err == nil {
+			err = b.container.Resume()
+		}
+		if err != nil {
+			return b.failed("Resume", "resume", err)
+		}
+		b.rest.paused = false
+		return b.goOn("it was resumed", sandbox.ByCaller)
+	case b.rest.onDisk:
+		return b.restore(ctx)
+	}
+	return nil
+}
+
+// Suspend writes the box's memory to disk and ends its processes on the host.
+// One that is paused must be resumed first.
+func (b *box) Suspend(ctx context.Context) error {
+	b.step.Lock()
+	defer b.step.Unlock()
+	if b.rest.onDisk {
+		return nil
+	}
+	if err := b.begin("Suspend", "suspend", "being written to disk"); err != nil {
+		return err
+	}
+	if err := b.toDisk(ctx); err != nil {
+		return errors.Join(b.failed("Suspend", "suspend", err), b.goOn("it could not be written to disk", sandbox.ByDriver))
+	}
+	b.host.Hold("the box is suspended")
+	return b.life.Move(sandbox.Suspended, "its memory is on disk", sandbox.ByCaller)
+}
+
+// toDisk writes the box down and ends its processes. After an error it runs, or
+// its host says that it is lost.
+func (b *box) toDisk(ctx context.Context) error {
+	image := b.path(suspendedDir)
+	if err := b.d.room(b.dir, b.d.cgroups.memory(string(b.name))); err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(image), os.Mkdir(image, 0o700)); err != nil {
+		return err
+	}
+	if err := b.host.Quiet(ctx); err != nil {
+		return err
+	}
+	ends, err := b.host.Ends()
+	if err == nil {
+		if err = writeDown(b.d.conf, b.container, image, false); err != nil {
+			closeAll(ends[:])
+		}
+	}
+	if err != nil {
+		return errors.Join(err, b.host.Wake(ctx, b.identity()), os.RemoveAll(image))
+	}
+	b.rest.ends, b.rest.onDisk = ends, true
+	err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name)))
+	b.container = nil
+	return err
+}
+
+// restore lets a box that is on disk go on. One that cannot is failed.
+func (b *box) restore(ctx context.Context) error {
+	err := b.net.Renew()
+	if err == nil {
+		b.container, err = b.launch(b.path(suspendedDir), b.rest.ends)
+	}
+	closeAll(b.rest.ends[:])
+	b.rest = rest{}
+	if err == nil {
+		err = b.host.Wake(ctx, b.identity())
+	}
+	if err != nil {
+		_ = b.life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
+		return errors.Join(b.failed("Resume", "resume", err), b.host.Close("the box could not be resumed"))
+	}
+	if err := os.RemoveAll(b.path(suspendedDir)); err != nil {
+		return b.failed("Resume", "resume", err)
+	}
+	return b.goOn("it was resumed from disk", sandbox.ByCaller)
+}
