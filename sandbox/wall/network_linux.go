@@ -32,6 +32,11 @@ func OpenTAP() (int, error) {
 		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
+	if err == nil {
+		// The device ends with its namespace, by a thread of the kernel. Otherwise
+		// whoever closes the last queue waits for it, some 20 ms.
+		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
+	}
 	if err != nil {
 		unix.Close(fd)
 		return -1, &Error{LayerTAP, fmt.Errorf("make device: %w", err)}
