@@ -30,7 +30,7 @@ func (s settings) background(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	cmd := exec.Command("/proc/self/exe", "--socket", s.socket, "--state", s.state, "--ready", "3")
+	cmd := exec.Command("/proc/self/exe", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--ready", "3")
 	cmd.Args[0] = os.Args[0]
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", minimalEnv(), []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -38,6 +38,11 @@ func (s settings) background(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting keeper in the background: %w", err)
 	}
+	return hear(ctx, r, cmd.Process)
+}
+
+// hear waits for what a keeper in the background reports on r.
+func hear(ctx context.Context, r io.Reader, keeper *os.Process) error {
 	answer := make(chan string, 1)
 	go func() {
 		text, _ := io.ReadAll(io.LimitReader(r, 8<<10)) // the end of the pipe is an answer too
@@ -46,13 +51,13 @@ func (s settings) background(ctx context.Context) error {
 	select {
 	case text := <-answer:
 		if text == readyWord {
-			return cmd.Process.Release()
+			return keeper.Release()
 		}
 		return failed(text)
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), cmd.Process.Kill())
+		return errors.Join(ctx.Err(), keeper.Kill())
 	case <-time.After(readyTime):
-		return errors.Join(failed("it does not answer"), cmd.Process.Kill())
+		return errors.Join(failed("it does not answer"), keeper.Kill())
 	}
 }
 

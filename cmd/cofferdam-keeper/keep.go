@@ -37,7 +37,10 @@ func (s settings) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
 	}
-	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--ready", fmt.Sprint(s.ready)}
+	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--ready", fmt.Sprint(s.ready)}
+	if s.user {
+		args = append(args, "--user")
+	}
 	return fmt.Errorf("starting again: %w", unix.Exec("/proc/self/exe", args, minimalEnv()))
 }
 
@@ -53,6 +56,7 @@ func layer(name, fix string, err error) error {
 func (s settings) keep(ctx context.Context) (err error) {
 	ready := s.reporter()
 	defer func() { ready(err) }()
+	ctx = s.withStarter(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	lock, err := s.lock()
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 
 	"cofferdam"
+	"cofferdam/internal/userns"
+	"cofferdam/sandbox"
 	"cofferdam/sandbox/gvisor"
 
 	"golang.org/x/sys/unix"
@@ -35,17 +37,22 @@ const (
 type settings struct {
 	socket, state string
 	check, detach bool
-	inside        bool // this process has its own mount namespace already
-	ready         int  // descriptor on which a detached keeper reports; 0: none
+	limits        string // "required", "watched" or "": required, unless an ordinary user runs it
+	inside        bool   // this process has its own mount namespace already
+	user          bool   // it was started as uid 0 of an ordinary user's namespace
+	ready         int    // descriptor on which a detached keeper reports; 0: none
 }
 
 const usage = `cofferdam-keeper owns the boxes of this host.
 
-usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--detach]
-       cofferdam-keeper --check [--state FOLDER]
+usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--detach]
+       cofferdam-keeper --check [--state FOLDER] [--limits HOW]
 
   --socket PATH    unix socket for the server (default ` + defaultSocket + `)
   --state FOLDER   folder of this keeper alone (default ` + defaultState + `)
+  --limits HOW     required: make no box whose memory, CPU and processes no control group bounds
+                   (default for root); watched: go on without, watch the memory, and say so in
+                   each box's status (default for an ordinary user)
   --detach         start in the background; return when boxes can be made
   --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made
 
@@ -54,6 +61,10 @@ example: cofferdam-keeper --check --state /var/lib/cofferdam/keeper
 `
 
 func main() {
+	if err := userns.Settle(); err != nil {
+		report(os.Stderr, err)
+		os.Exit(1)
+	}
 	s, err := parse(os.Args[1:], os.Stdout)
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -82,7 +93,9 @@ func parse(args []string, help io.Writer) (settings, error) {
 	set.StringVar(&s.state, "state", defaultState, "")
 	set.BoolVar(&s.check, "check", false, "")
 	set.BoolVar(&s.detach, "detach", false, "")
+	set.StringVar(&s.limits, "limits", "", "")
 	set.BoolVar(&s.inside, "inside", false, "")
+	set.BoolVar(&s.user, "user", false, "")
 	set.IntVar(&s.ready, "ready", 0, "")
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -91,6 +104,9 @@ func parse(args []string, help io.Writer) (settings, error) {
 	}
 	if err == nil && set.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %.80q", set.Arg(0))
+	}
+	if err == nil && s.limits != "" && s.limits != limitsRequired && s.limits != limitsWatched {
+		err = fmt.Errorf("--limits is %s or %s, not %.80q", limitsRequired, limitsWatched, s.limits)
 	}
 	for _, path := range []*string{&s.socket, &s.state} {
 		if err == nil {
@@ -106,16 +122,18 @@ func parse(args []string, help io.Writer) (settings, error) {
 	return s, nil
 }
 
+// How the limits of boxes are held.
+const (
+	limitsRequired = "required"
+	limitsWatched  = "watched"
+)
+
 func (s settings) run(ctx context.Context) error {
 	switch {
+	case os.Geteuid() != 0:
+		return s.asUser(ctx)
 	case s.check:
 		return s.examine(ctx)
-	case os.Geteuid() != 0:
-		return &cofferdam.Error{
-			Op: "keeper.run", Kind: cofferdam.Unavailable, Subject: "starting keeper",
-			Reason: "boxes need mounts, control groups and network namespaces, which only root may make",
-			Hint:   "run it as root; keepers of ordinary users come in a later version",
-		}
 	case s.detach:
 		return s.background(ctx)
 	case !s.inside:
@@ -133,6 +151,7 @@ func (s settings) driver() (gvisor.Options, error) {
 	dir := filepath.Dir(self)
 	return gvisor.Options{
 		Root: s.state, Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
+		Watched: s.limits == limitsWatched || s.limits == "" && userns.Inside(), User: s.user,
 	}, nil
 }
 
@@ -142,7 +161,11 @@ func (s settings) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	findings := gvisor.Check(ctx, o)
+	return print(gvisor.Check(ctx, o))
+}
+
+// print writes findings as JSON; the first that forbids a box is its error.
+func print(findings []sandbox.Finding) error {
 	out := json.NewEncoder(os.Stdout)
 	out.SetIndent("", "  ")
 	if err := out.Encode(findings); err != nil {

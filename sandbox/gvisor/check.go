@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
@@ -106,7 +107,10 @@ func (c *checker) refuse(ctx context.Context) error {
 
 func (c *checker) root(context.Context) (string, string, error) {
 	if os.Geteuid() != 0 {
-		return "", "run the keeper as root", fmt.Errorf("runs as uid %d, and boxes need mounts and network namespaces", os.Geteuid())
+		return "", "run the keeper as root, or by cofferdam-keeper as an ordinary user with a range of ids", fmt.Errorf("runs as uid %d, and boxes need mounts and network namespaces", os.Geteuid())
+	}
+	if c.o.User {
+		return "uid 0 of an ordinary user's namespace", "", nil
 	}
 	return "runs as root", "", nil
 }
@@ -203,6 +207,10 @@ func executable(path string) error {
 func (c *checker) groups(context.Context) (string, string, error) {
 	g, err := findCgroups(c.parent)
 	switch {
+	case err != nil && c.o.Watched:
+		return "none: " + err.Error() + "; memory of boxes is watched, CPU is not bounded", "run the keeper as root", nil
+	case err != nil && c.o.User:
+		return "", delegate, err
 	case err != nil:
 		return "", "mount the cgroup controllers cpu, memory and pids at " + cgroupRoot + ", writable", err
 	case g.v2:
@@ -213,6 +221,9 @@ func (c *checker) groups(context.Context) (string, string, error) {
 
 // disk checks that a workspace can have a real size.
 func (c *checker) disk(context.Context) (string, string, error) {
+	if c.o.User {
+		return "workspaces are in memory; environment images cannot be mounted", "run the keeper as root for workspaces on disk and for setup", nil
+	}
 	if _, err := findMkfs(); err != nil {
 		return "", "install e2fsprogs", err
 	}
@@ -241,6 +252,9 @@ func (c *checker) state(context.Context) (string, string, error) {
 	dir := c.nearest()
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", "choose a state folder that can be written", fmt.Errorf("%s: %w", dir, err)
+	}
+	if _, err := runFolder(c.o, ""); err != nil {
+		return "", cofferdam.HintOf(err), err
 	}
 	free, _, err := space(dir)
 	if err != nil {

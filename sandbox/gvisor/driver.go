@@ -31,9 +31,11 @@ type Options struct {
 	Runsc string // absolute path of cofferdam-runsc
 	Init  string // absolute path of cofferdam-init
 	Log   *slog.Logger
-	// Pool is how many boxes of each kind that is asked for are made ahead, at
-	// most MaxPool; 0: none.
-	Pool int
+	// Watched makes boxes where no control group can be had: their memory is
+	// looked at instead, and Status says so. Otherwise Create refuses.
+	Watched bool
+	// User says that this process is uid 0 of an ordinary user's namespace.
+	User bool
 }
 
 // Driver makes boxes of the gvisor tier. One process uses one root; whoever
@@ -45,10 +47,9 @@ type Driver struct {
 	conf     *config.Config
 	flags    []string
 	cgroups  cgroups
+	watched  bool // there are no control groups
 	projects *quota.Projects
 	checker  checker
-	pool     *pool
-	shelf    shelf
 
 	imageMu sync.Mutex
 	roots   map[string]int // boxes that use each root; guarded by imageMu
@@ -73,13 +74,16 @@ func New(o Options) (*Driver, error) {
 	}
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
-	state := filepath.Join("/run", name)
+	state, err := runFolder(o, name)
+	if err != nil {
+		return nil, err
+	}
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
 	d.projects = quota.New(sum[:])
 	silenceLibrary()
-	var err error
 	// An error here is a finding of Check, and Create refuses.
-	d.cgroups, _ = findCgroups("/" + name)
+	d.cgroups, err = findCgroups("/" + name)
+	d.withoutGroups(err)
 	if d.conf, err = configuration(d.flags); err != nil {
 		return nil, fmt.Errorf("configuring gvisor: %w", err)
 	}
@@ -93,7 +97,6 @@ func New(o Options) (*Driver, error) {
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
 		}
 	}
-	d.pool = newPool(d, o.Pool)
 	return d, nil
 }
 
@@ -129,9 +132,6 @@ func (d *Driver) prepare() error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(d.o.Root, "snapshots"), 0o700); err != nil { // these outlive a keeper
-		return err
-	}
 	journal := filepath.Join(d.o.Root, "journal")
 	options := fmt.Sprintf("mode=0700,size=%d%%", journalPercent)
 	if err := unix.Mount("cofferdam", journal, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
@@ -151,6 +151,9 @@ func (d *Driver) endLeftovers() error {
 	for _, id := range d.cgroups.list() {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
 		errs = append(errs, d.cgroups.end(id))
+	}
+	if d.watched {
+		errs = append(errs, d.endStrays())
 	}
 	mounts, err := mountsUnder(d.o.Root)
 	if err != nil {
@@ -230,7 +233,6 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
 
 // Close destroys every box and gives the state folder up.
 func (d *Driver) Close(ctx context.Context) error {
-	d.pool.close()
 	d.mu.Lock()
 	boxes := make([]*box, 0, len(d.boxes))
 	for _, b := range d.boxes {

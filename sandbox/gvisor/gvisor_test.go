@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,9 @@ import (
 // programs builds cofferdam-runsc and cofferdam-init once for all tests: the
 // sandbox cannot be the test's own program.
 var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir := os.Getenv(programsVariable); dir != "" {
+		return dir, nil
+	}
 	if dir, err = os.MkdirTemp("", "cofferdam-programs-"); err != nil {
 		return "", err
 	}
@@ -28,6 +32,10 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 var built string // where programs has put them; "" if no test asked
 
 func TestMain(m *testing.M) {
+	if err := settle(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	os.RemoveAll(built)
 	os.Exit(code)
@@ -52,7 +60,10 @@ func options(t testing.TB) Options {
 			t.Error(err)
 		}
 	})
-	return Options{Root: root, Runsc: filepath.Join(bin, "cofferdam-runsc"), Init: filepath.Join(bin, "cofferdam-init")}
+	return Options{
+		Root: root, Runsc: filepath.Join(bin, "cofferdam-runsc"), Init: filepath.Join(bin, "cofferdam-init"),
+		User: isUser(), Watched: isUser(),
+	}
 }
 
 // newDriver returns a driver that the test's end closes.

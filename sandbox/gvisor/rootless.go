@@ -1,0 +1,172 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a box of an ordinary user lacks, as Status says it among the flags.
+const (
+	// sizedInMemory is a workspace on a tmpfs of its size: an ordinary user can
+	// mount nothing else that has one.
+	sizedInMemory = "workspace=memory"
+	// limitsWatched is a box without a control group: its memory is looked at and
+	// its largest process ended, and nothing bounds its share of the CPU.
+	limitsWatched = "limits=watched"
+)
+
+// delegate is how an ordinary user gets control groups.
+const delegate = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
+
+// withoutGroups makes d a driver without control groups, if its options allow
+// that and the host offers none.
+func (d *Driver) withoutGroups(err error) {
+	if err == nil || !d.o.Watched {
+		return
+	}
+	// No trees: every step on control groups does nothing.
+	d.cgroups = cgroups{root: "/nonexistent", parent: d.cgroups.parent}
+	d.watched = true
+	d.flags = slices.DeleteFunc(d.flags, func(f string) bool { return strings.HasPrefix(f, "--cpu-num-from-quota") })
+	d.flags = append(d.flags, "--ignore-cgroups")
+}
+
+// Offers implements sandbox.Driver: what an ordinary user's boxes can do is less.
+func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
+	list, err := d.Lacks.Offers(ctx)
+	if !d.o.User || err != nil {
+		return list, err
+	}
+	for i := range list {
+		list[i].Can = slices.DeleteFunc(slices.Clone(list[i].Can), func(c sandbox.Capability) bool {
+			return c == sandbox.CanSetup || c == sandbox.CanSnapshot
+		})
+	}
+	return list, nil
+}
+
+// userLacks refuses what only root's keeper can do.
+func userLacks(c sandbox.Capability, why string) error {
+	return &cofferdam.Error{
+		Op: "gvisor.Create", Kind: cofferdam.Invalid, Subject: string(c), Reason: "the keeper runs as an ordinary user: " + why,
+		Hint: "ask a keeper that runs as root for a box of tier gvisor; it can",
+	}
+}
+
+// runFolder is where gVisor's own files are: a short path, since there are
+// sockets in it, which an ordinary user has in the state folder.
+func runFolder(o Options, name string) (string, error) {
+	if !o.User {
+		return filepath.Join("/run", name), nil
+	}
+	const longest = 40 // of 107 bytes of a socket's path, the rest is a file's name
+	dir := filepath.Join(o.Root, "run")
+	if len(dir) > longest {
+		return "", &cofferdam.Error{
+			Op: "gvisor.New", Kind: cofferdam.Invalid, Subject: "state folder " + o.Root,
+			Reason: fmt.Sprintf("its path has %d bytes, and gVisor makes sockets in it", len(o.Root)),
+			Hint:   fmt.Sprintf("give a path of at most %d bytes with --state", longest-len("/run")),
+		}
+	}
+	return dir, nil
+}
+
+// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size.
+func (b *box) makeInMemory(size int64) error {
+	free, err := freeMemory()
+	if err != nil {
+		return err
+	}
+	if free < size {
+		return &cofferdam.Error{
+			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
+			Reason: fmt.Sprintf("an ordinary user's workspaces are in memory; it may grow to %d MiB, and %d MiB are free", size>>20, free>>20),
+			Hint:   "give a smaller limit of disk, or run the keeper as root",
+		}
+	}
+	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", size, inodes(size), sandbox.UserID, sandbox.UserID)
+	if err := unix.Mount("cofferdam", b.path("work"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return missing("workspace with a size", err.Error(), "the kernel must let users mount tmpfs in their namespaces (Linux 5.4 or later)", err)
+	}
+	return nil
+}
+
+// freeMemory is what the kernel thinks can be had without swapping, in bytes.
+func freeMemory() (int64, error) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	return fieldKiB(string(data), "MemAvailable:"), nil
+}
+
+// fieldKiB reads a line of "name: number kB" and returns it in bytes; 0 if there
+// is none.
+func fieldKiB(text, name string) int64 {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
+			n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// held is how much memory a box holds: what its control group says, grouped,
+// or, without one, what its kernel has in memory: anonymous pages and those of
+// the box's files in memory.
+func (b *box) held(grouped int64) int64 {
+	if !b.d.watched {
+		return grouped
+	}
+	if b.container == nil || b.container.Sandbox == nil {
+		return 0
+	}
+	pid := b.container.Sandbox.Pid.Load()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0 // the box is gone
+	}
+	held := fieldKiB(string(data), "RssAnon:") + fieldKiB(string(data), "RssShmem:")
+	if held > b.spec.Limits.Memory+reserve {
+		// Nothing else stands between a hog and the host.
+		_ = unix.Kill(pid, unix.SIGKILL) // it may just have ended
+	}
+	return held
+}
+
+// endStrays ends sandboxes of an earlier keeper of this folder. Without control
+// groups they are known by their command line, and only those of this user can
+// be ended.
+func (d *Driver) endStrays() error {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range lines {
+		data, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(data), "\x00"), "--root="+d.state) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err == nil && pid != os.Getpid() {
+			d.o.Log.Warn("ending sandbox of an earlier keeper", "pid", pid)
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("ending process %d: %w", pid, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

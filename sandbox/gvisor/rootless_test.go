@@ -1,0 +1,157 @@
+package gvisor
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/internal/userns"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/sandboxtest"
+
+	"golang.org/x/sys/unix"
+)
+
+// programsVariable is where tests of an ordinary user find the programs.
+const programsVariable = "COFFERDAM_TEST_PROGRAMS"
+
+// settle makes the process that TestAsUser starts uid 0 of a user namespace with
+// mounts of its own, and returns once it is. In others it does nothing.
+func settle() error {
+	if err := userns.Settle(); err != nil {
+		return err
+	}
+	if os.Getenv(sandboxtest.UserVariable) == "" {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		cmd, life, err := userns.Command(os.Args[1:], os.Environ(), false)
+		if err != nil {
+			return err
+		}
+		defer life.Close()
+		var exit *exec.ExitError
+		if err := cmd.Wait(); errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		} else if err != nil {
+			return err
+		}
+		os.Exit(0)
+	}
+	if os.Getenv(programsVariable+"_MOUNTS") != "" {
+		return nil
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), programsVariable+"_MOUNTS=1"))
+}
+
+// isUser says whether this is the process that TestAsUser starts.
+func isUser() bool { return os.Getenv(sandboxtest.UserVariable) != "" }
+
+// TestAsUser runs the suite and what an ordinary user's boxes lack, as one.
+func TestAsUser(t *testing.T) {
+	if isUser() {
+		t.Skip("this is that user")
+	}
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run=^(TestSuite|TestUser.*)$"}
+	cmd := sandboxtest.AsUser(t, args...)
+	cmd.Env = append(cmd.Env, programsVariable+"="+bin)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestUserStatusSaysWhatIsWatched") || !strings.Contains(string(out), "--- PASS: TestSuite") {
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
+		return
+	}
+	t.Logf("%d tests passed as %s", strings.Count(string(out), "--- PASS"), sandboxtest.User)
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "--- SKIP") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+func needUser(t *testing.T) {
+	t.Helper()
+	if !isUser() {
+		t.Skip("TestAsUser runs it")
+	}
+	if !userns.Inside() {
+		t.Fatal("this is not a user namespace")
+	}
+}
+
+func TestUserStatusSaysWhatIsWatched(t *testing.T) {
+	needUser(t)
+	s, err := newBox(t, newDriver(t)).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{limitsWatched, sizedInMemory, "--ignore-cgroups"} {
+		if !slices.Contains(s.Flags, want) {
+			t.Errorf("flags %q lack %s", s.Flags, want)
+		}
+	}
+}
+
+// Who demands limits gets no box without them, and hears what to do.
+func TestUserLimitsRequired(t *testing.T) {
+	needUser(t)
+	o := options(t)
+	o.Watched = false
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()})
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "control-groups") || !strings.Contains(cofferdam.HintOf(err), "--limits watched") {
+		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
+	}
+}
+
+// What cannot be had is refused by name.
+func TestUserHasNoEnvironmentImage(t *testing.T) {
+	needUser(t)
+	d := newDriver(t)
+	_, err := d.Create(t.Context(), sandbox.Spec{
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small(), Env: "/tmp/x.img", SetupPhase: true,
+	})
+	if cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "root") {
+		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
+	}
+}
+
+// A hog is ended, and the box goes on: no control group does that here.
+func TestUserMemoryIsWatched(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t))
+	_, r := sh(t, b, "head -c 100M /dev/zero | tail -c 100M | wc -c") // the benign twin
+	if r.Exit != 0 || len(r.Exhausted) > 0 {
+		t.Errorf("100 MiB of 512: %+v", r)
+	}
+	_, r = sh(t, b, "head -c 2G /dev/zero | tail -c 2G | wc -c")
+	if !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("2 GiB of 512 MiB: %+v", r)
+	}
+	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
+		t.Errorf("afterwards: %q, %+v", got, r)
+	}
+}
