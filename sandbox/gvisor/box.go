@@ -23,7 +23,8 @@ type box struct {
 	sandbox.Lacks
 	life      *sandbox.Life
 	d         *Driver
-	spec      sandbox.Spec // complete: every limit is set
+	spec      sandbox.Spec    // complete: every limit is set
+	name      cofferdam.BoxID // of all it has on the host; spec.ID, unless it was made ahead
 	created   time.Time
 	dir       string
 	root      string // its "/", shared with others
@@ -33,6 +34,9 @@ type box struct {
 	host      *guest.Host
 	console   *console
 	meter     *meter
+
+	step sync.Mutex // held while the box is stopped, written down or made to go on
+	rest rest       // what it does instead of running; guarded by step
 
 	mu    sync.Mutex
 	freed bool // guarded by mu; its project may be another box's
@@ -52,16 +56,12 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.flags(),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created,
 	}
-	select {
-	case <-b.host.Done():
-		if err := b.life.Move(sandbox.Failed, b.whyEnded(), sandbox.ByBox); err != nil && !b.life.Now().State.Over() {
-			return s, err
-		}
-	default:
-	}
 	s.Changes = b.life.Changes()
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
+	if s.State == sandbox.Failed {
+		s.Reason = b.whyEnded(s.Reason)
+	}
 	return s, nil
 }
 
@@ -85,20 +85,16 @@ func (b *box) flags() []string {
 	return append(list, sizedByImage)
 }
 
-// whyEnded says why a box that nobody destroyed is not there any more.
-func (b *box) whyEnded() string {
-	b.mu.Lock()
-	gone := b.gone
-	b.mu.Unlock()
+// whyEnded says more of why a box that nobody destroyed is not there any more
+// than known, if anything can be found.
+func (b *box) whyEnded(known string) string {
 	switch {
-	case gone:
-		return "it was destroyed"
-	case b.d.cgroups.events(string(b.spec.ID)).oomKills > 0:
+	case b.d.cgroups.events(string(b.name)).oomKills > 0:
 		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
 	case b.console.err() != nil:
 		return b.console.err().Error()
 	}
-	return "its pid 1 ended"
+	return known
 }
 
 // Start starts a command and returns without waiting for its end.
@@ -135,6 +131,8 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // Destroy ends the box and removes all it had. What ctx says does not stop it
 // halfway.
 func (b *box) Destroy(context.Context) error {
+	_ = b.life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
+	b.d.cgroups.kill(string(b.name))                                             // so that no step of it is waited for
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
 			Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
@@ -146,19 +144,25 @@ func (b *box) Destroy(context.Context) error {
 	if b.d.boxes[b.spec.ID] == b {
 		delete(b.d.boxes, b.spec.ID)
 	}
+	_ = b.life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
+	_ = b.life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
 	return nil
 }
 
 // tearDown removes whatever build made, in the reverse order, and goes on
 // when a part fails. It may be called again after an error.
 func (b *box) tearDown(reason string) error {
+	b.step.Lock()
+	defer b.step.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
 		return nil
 	}
-	id := string(b.spec.ID)
+	id := string(b.name)
 	var errs []error
+	closeAll(b.rest.ends[:])
+	b.rest = rest{}
 	if b.host != nil {
 		errs = append(errs, b.host.Close(reason))
 	}
@@ -179,7 +183,7 @@ func (b *box) tearDown(reason string) error {
 	}
 	state, err := filepath.Glob(filepath.Join(b.d.state, "*"+id+"*"))
 	errs = append(errs, err)
-	for _, path := range append(state, b.d.journalDir(b.spec.ID)) {
+	for _, path := range append(state, b.d.journalDir(b.name)) {
 		errs = append(errs, os.RemoveAll(path))
 	}
 	if mounts, err := mountsUnder(b.dir); err != nil || len(mounts) > 0 {

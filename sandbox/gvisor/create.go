@@ -17,6 +17,8 @@ import (
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
+
+	"gvisor.dev/gvisor/runsc/container"
 )
 
 // Bounds of Spec.Files: a configuration and a bundle of certificates fit, a
@@ -41,20 +43,58 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := d.reserve(spec.ID); err != nil {
 		return nil, err
 	}
-	b := &box{d: d, Lacks: d.Lacks, life: sandbox.NewLife(), spec: spec, created: time.Now(), dir: d.boxDir(spec.ID), meter: newMeter()}
-	if err := b.build(ctx); err != nil {
-		// Whatever ctx says, what was built so far must go.
-		if left := b.tearDown("it could not be started"); left != nil {
-			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", slog.Any("box", spec.ID), slog.Any("err", left))
-		}
-		d.settle(spec.ID, nil)
+	b, err := d.make(ctx, spec)
+	d.settle(spec.ID, b)
+	if err != nil {
 		return nil, wrap(err, spec.ID)
 	}
-	if err := b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver); err != nil {
+	return b, nil
+}
+
+// make returns a box that is ready: one that was made ahead, or a new one.
+func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
+	b, why := d.newBox(spec), "it was made"
+	var err error
+	switch {
+	case spec.Snapshot != "":
+		why = "it goes on from snapshot " + string(spec.Snapshot)
+		err = b.fork(ctx)
+	default:
+		if ahead := d.pool.claim(ctx, spec); ahead != nil {
+			b, why = ahead, "it was made ahead, for whoever asks first"
+			break
+		}
+		err = b.build(ctx)
+	}
+	if err != nil {
+		b.abandon(ctx)
 		return nil, err
 	}
-	d.settle(spec.ID, b)
+	if err = b.life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
+		err = b.goOn("the commands of its snapshot", sandbox.ByDriver)
+	}
+	if err != nil { // it has ended meanwhile
+		b.abandon(ctx)
+		return nil, err
+	}
 	return b, nil
+}
+
+func (d *Driver) newBox(spec sandbox.Spec) *box {
+	return &box{
+		d: d, Lacks: d.Lacks, life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
+		dir: d.boxDir(spec.ID), meter: newMeter(),
+	}
+}
+
+// abandon removes a box that nobody will have. Whatever ctx says, what was built
+// of it must go.
+func (b *box) abandon(ctx context.Context) {
+	_ = b.life.Move(sandbox.Stopping, "it is not wanted", sandbox.ByDriver)
+	b.d.cgroups.kill(string(b.name))
+	if left := b.tearDown("it could not be started"); left != nil {
+		b.d.o.Log.ErrorContext(ctx, "removing what is left of a box", slog.Any("box", b.name), slog.Any("err", left))
+	}
 }
 
 // wrap makes err one that a person can read.
@@ -143,6 +183,15 @@ func checkFiles(files []sandbox.File) error {
 
 // build puts a box together. Everything it makes is known to tearDown.
 func (b *box) build(ctx context.Context) error {
+	if err := b.prepare(ctx, nil); err != nil {
+		return err
+	}
+	return b.boot(ctx)
+}
+
+// prepare makes all that a box has before it runs. from, if not nil, is what its
+// workspace is a copy of.
+func (b *box) prepare(ctx context.Context, from *stored) error {
 	for _, dir := range []string{b.path("work"), b.path("env"), b.path("files")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -156,7 +205,7 @@ func (b *box) build(ctx context.Context) error {
 	if b.root, binds, err = b.d.root(b.spec.Image, files, b.sharedFiles()); err != nil {
 		return err
 	}
-	if err := b.makeDisks(ctx); err != nil {
+	if err := b.makeDisks(ctx, from); err != nil {
 		return err
 	}
 	if b.net, err = netns.New(); err != nil {
@@ -165,14 +214,10 @@ func (b *box) build(ctx context.Context) error {
 	if err := b.d.cgroups.prepare(); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
-	err = bundle{
-		id: b.spec.ID, dir: b.dir, root: b.root, hostname: b.spec.Hostname, netns: b.net.Path(), limits: b.spec.Limits,
+	return bundle{
+		id: b.name, dir: b.dir, root: b.root, hostname: b.spec.Hostname, netns: b.net.Path(), limits: b.spec.Limits,
 		binds: append(binds, files...), env: b.spec.Env != "", writable: b.spec.SetupPhase, cgroups: b.d.cgroups,
 	}.write()
-	if err != nil {
-		return err
-	}
-	return b.boot(ctx)
 }
 
 // boot starts the sandbox with pid 1 in it and waits for its first word.
@@ -181,23 +226,13 @@ func (b *box) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.console = new(console)
-	go b.console.read(host[2])
-	files := guestFiles{control: inside[0], report: inside[1], console: inside[2]}
-	b.container, err = createContainer(b.d.conf, b.d.o.Runsc, string(b.spec.ID), b.dir, files)
+	b.container, err = b.start("", inside, host[2])
 	closeAll(inside[:])
 	if err != nil {
 		closeAll(host[:2])
 		return missing("gvisor", "the sandbox did not start: "+err.Error(), "cofferdam doctor checks this host", err)
 	}
-	b.host, err = guest.NewHost(host[0], host[1], b.d.journalDir(b.spec.ID), guest.Options{
-		Config: guest.Config{
-			UID: sandbox.UserID, GID: sandbox.UserID,
-			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
-			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
-		},
-		Watch: b.watch,
-	})
+	b.host, err = guest.NewHost(host[0], host[1], b.d.journalDir(b.name), b.guestOptions())
 	if err != nil {
 		closeAll(host[:2])
 		return err
@@ -210,6 +245,40 @@ func (b *box) boot(ctx context.Context) error {
 	return nil
 }
 
+// launch lets what is written in image go on, with pid 1's ends of its pipes.
+func (b *box) launch(image string, ends [2]*os.File) (*container.Container, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	return b.start(image, [3]*os.File{ends[0], ends[1], w}, r)
+}
+
+// start makes the sandbox; console is where what pid 1 prints arrives.
+func (b *box) start(image string, inside [3]*os.File, printed *os.File) (*container.Container, error) {
+	b.console = new(console)
+	go b.console.read(printed)
+	files := guestFiles{control: inside[0], report: inside[1], console: inside[2]}
+	return createContainer(b.d.conf, b.d.o.Runsc, string(b.name), b.dir, image, files)
+}
+
+func (b *box) guestOptions() guest.Options {
+	return guest.Options{
+		Config: guest.Config{
+			UID: sandbox.UserID, GID: sandbox.UserID,
+			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
+			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: b.identity(),
+		},
+		Watch: b.watch, Life: b.life,
+	}
+}
+
+// identity is who the box is: its machine id is the digits of its own.
+func (b *box) identity() guest.Identity {
+	return guest.Identity{Dir: identityDir, Hostname: b.spec.Hostname, MachineID: strings.TrimPrefix(string(b.spec.ID), "b-")}
+}
+
 // err returns what pid 1 printed as an error, if anything.
 func (c *console) err() error {
 	if s := strings.TrimSpace(c.String()); s != "" {
@@ -219,7 +288,7 @@ func (c *console) err() error {
 }
 
 // makeDisks makes and mounts the workspace and the environment.
-func (b *box) makeDisks(ctx context.Context) error {
+func (b *box) makeDisks(ctx context.Context, from *stored) error {
 	size := b.spec.Limits.Disk
 	free, _, err := space(b.dir)
 	if err != nil {
@@ -232,7 +301,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 			Hint:   "free space there, or give a smaller limit of disk",
 		}
 	}
-	if err := b.makeWorkspace(ctx, size); err != nil {
+	if err := b.makeWorkspace(ctx, size, from); err != nil {
 		return err
 	}
 	if b.spec.Env == "" {
@@ -253,22 +322,30 @@ func (b *box) makeDisks(ctx context.Context) error {
 
 // makeWorkspace makes a workspace that cannot grow beyond size: by project
 // quota where the file system of the state folder has it, else as an image.
-func (b *box) makeWorkspace(ctx context.Context, size int64) (err error) {
+func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err error) {
 	dir := b.path("work")
 	if b.d.o.User {
 		return b.makeInMemory(size)
 	}
 	if !quota.Enforced(b.dir) {
-		if err := makeImage(ctx, b.path("work.img"), size); err != nil {
+		if from != nil {
+			err = copySparse(from.path(workImage), b.path(workImage))
+		} else {
+			err = makeImage(ctx, b.path(workImage), size)
+		}
+		if err != nil {
 			return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 		}
-		if err := b.mount(b.path("work.img"), "work", true); err != nil {
+		if err := b.mount(b.path(workImage), "work", true); err != nil {
 			return missing("workspace with a size", err.Error(), "load the kernel modules loop and ext4", err)
 		}
 		return nil
 	}
 	if b.project, err = b.d.projects.Begin(dir, size, inodes(size)); err == nil {
 		err = os.Chown(dir, sandbox.UserID, sandbox.UserID)
+	}
+	if err == nil && from != nil {
+		err = copyTree(ctx, from.path(workTree), dir)
 	}
 	if err == nil {
 		err = mountFolder(dir)
@@ -295,16 +372,9 @@ func (b *box) mount(image, name string, writable bool) error {
 	return err
 }
 
-// placeFiles writes Spec.Files, and what says a box's own name, into the box's
-// folder and binds each to its place.
+// placeFiles writes Spec.Files into the box's folder and binds each to its place.
 func (b *box) placeFiles() ([]bind, error) {
 	files := b.spec.Files
-	if b.spec.Hostname != defaultHostname {
-		files = append([]sandbox.File{
-			{Path: "/etc/hostname", Data: []byte(b.spec.Hostname + "\n")},
-			{Path: "/etc/hosts", Data: []byte(hosts(b.spec.Hostname))},
-		}, files...)
-	}
 	t := &tree{dir: b.path("files")}
 	binds := make([]bind, 0, len(files))
 	for i, f := range files {

@@ -36,6 +36,9 @@ type Options struct {
 	Watched bool
 	// User says that this process is uid 0 of an ordinary user's namespace.
 	User bool
+	// Pool is how many boxes of each kind that is asked for are made ahead, at
+	// most MaxPool; 0: none.
+	Pool int
 }
 
 // Driver makes boxes of the gvisor tier. One process uses one root; whoever
@@ -50,6 +53,8 @@ type Driver struct {
 	watched  bool // there are no control groups
 	projects *quota.Projects
 	checker  checker
+	pool     *pool
+	shelf    shelf
 
 	imageMu sync.Mutex
 	roots   map[string]int // boxes that use each root; guarded by imageMu
@@ -97,6 +102,7 @@ func New(o Options) (*Driver, error) {
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
 		}
 	}
+	d.pool = newPool(d, o.Pool)
 	return d, nil
 }
 
@@ -131,6 +137,9 @@ func (d *Driver) prepare() error {
 		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
 			return err
 		}
+	}
+	if err := os.MkdirAll(filepath.Join(d.o.Root, "snapshots"), 0o700); err != nil { // these outlive a keeper
+		return err
 	}
 	journal := filepath.Join(d.o.Root, "journal")
 	options := fmt.Sprintf("mode=0700,size=%d%%", journalPercent)
@@ -233,6 +242,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
 
 // Close destroys every box and gives the state folder up.
 func (d *Driver) Close(ctx context.Context) error {
+	d.pool.close()
 	d.mu.Lock()
 	boxes := make([]*box, 0, len(d.boxes))
 	for _, b := range d.boxes {

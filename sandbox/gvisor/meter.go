@@ -98,7 +98,7 @@ func (b *box) sampleUntil(stop <-chan struct{}) {
 // crowded says whether the box holds more than half of its memory, and has the
 // largest process ended when it holds more than all of it.
 func (b *box) crowded() bool {
-	held := b.held(b.d.cgroups.memory(string(b.spec.ID)))
+	held := b.held(b.d.cgroups.memory(string(b.name)))
 	if held > b.spec.Limits.Memory {
 		m := b.meter
 		m.mu.Lock()
@@ -119,7 +119,7 @@ func (b *box) crowded() bool {
 
 // sample looks at what the host can see of the box.
 func (b *box) sample() {
-	now := b.d.cgroups.events(string(b.spec.ID))
+	now := b.d.cgroups.events(string(b.name))
 	full := isFull(b.path("work")) || b.project != 0 && isFull(b.dir) || b.spec.SetupPhase && isFull(b.path("env"))
 	m := b.meter
 	m.mu.Lock()

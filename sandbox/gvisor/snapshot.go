@@ -65,6 +65,9 @@ func (d *Driver) snapshotDir(id sandbox.SnapshotID) string {
 func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	b.step.Lock()
 	defer b.step.Unlock()
+	if b.d.o.User {
+		return sandbox.Snapshot{}, userLacks(sandbox.CanSnapshot, "its workspaces are in memory and are not kept")
+	}
 	if b.spec.SetupPhase {
 		return sandbox.Snapshot{}, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
 	}
