@@ -25,7 +25,7 @@ const keptTraces = 200
 
 // settled is how old the record of a run has to be before another run may take
 // it for one that was killed: a new one is not locked from its first moment.
-const settled = time.Minute
+const settled = 60 * time.Second
 
 // scope is to whom the runs of one user belong: there is one project.
 var scope = cofferdam.Scope{Organization: "o-local", Project: "p-local"}

@@ -70,7 +70,7 @@ func TestDocumentsCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name != "docs/agents.md" && name != "docs/models.md" { // TestAgentsDocument and TestModelsDocument run them
+		if name != "docs/agents.md" && name != "docs/models.md" && name != "docs/run.md" { // TestAgentsDocument, TestModelsDocument and TestRunDocument run them
 			lines = append(lines, blocks(t, name, 0)...)
 		}
 	}
@@ -230,6 +230,8 @@ func (r *reader) do(line string) {
 		if err := r.b.serve(r.bin, env); err != nil {
 			r.Fatal(err)
 		}
+	case strings.HasPrefix(line, "cofferdam run "):
+		r.shell("cd shop && " + line)
 	case strings.HasPrefix(line, "cofferdam merge approve "):
 		r.approve(strings.Fields(line)[1:])
 	case strings.HasPrefix(line, "cofferdam "):
