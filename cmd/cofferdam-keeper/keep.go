@@ -16,6 +16,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/gvisor"
 	"cofferdam/sandbox/keeper"
+	"cofferdam/sandbox/process"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,13 +87,22 @@ func (s settings) keep(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, driver.Close(closing))
 	}()
+	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Init: o.Init, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		err = errors.Join(err, plain.Close(closing))
+	}()
 	l, err := s.listen()
 	if err != nil {
 		return err
 	}
 	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()))
 	ready(nil)
-	err = keeper.Serve(ctx, l, map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: driver}, log)
+	err = keeper.Serve(ctx, l, map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: driver, sandbox.Process: plain}, log)
 	log.InfoContext(ctx, "keeper ends, and every box with it")
 	return err
 }

@@ -28,6 +28,10 @@ var fixes = map[string]string{
 	wall.LayerLandlock: "start the kernel with landlock in its lsm= list; Linux 5.19 or later has what is needed",
 	wall.LayerSeccomp:  "use a kernel with CONFIG_SECCOMP_FILTER",
 	wall.LayerRights:   "in a container, allow CAP_SETPCAP",
+	layerRoot:          "run the keeper as root; for one command without a keeper: cofferdam run",
+	layerGroups:        "mount the cgroup controllers cpu, memory, pids and freezer at " + cgroupRoot + ", writable",
+	layerDisk:          "install e2fsprogs and load the kernel module loop: modprobe loop; in a container, pass the loop devices",
+	layerState:         "choose a state folder on a local disk that can be written",
 }
 
 // missing is the error for a layer that the host does not offer.

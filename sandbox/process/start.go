@@ -14,9 +14,9 @@ import (
 	"cofferdam/sandbox/wall"
 )
 
-// newBox are the namespaces of every box; a user namespace comes with them for
+// newNamespaces are the namespaces of every box; a user namespace comes with them for
 // who is not root.
-const newBox = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // building are the capabilities that pid 1 needs until its walls are up.
 var building = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP}
@@ -56,7 +56,7 @@ func startInit(path string, plan wall.Plan, flags uintptr, stdio [3]*os.File, fi
 	p := &pid1{talk: ends[0], cmd: &exec.Cmd{
 		Path: path, Args: []string{"cofferdam-init", "--box", fmt.Sprint(first), fmt.Sprint(first + 1)},
 		Env: []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=64MiB"}, Dir: "/", ExtraFiles: append(files, theirs, planFile),
-		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newBox | flags},
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | flags},
 	}}
 	for i, f := range stdio { // a nil *os.File in an interface would not be nil
 		if f == nil {

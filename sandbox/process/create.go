@@ -1,0 +1,196 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/netns"
+	"cofferdam/sandbox/wall"
+)
+
+// startPatience is how long pid 1 may take to answer; a loaded host needs
+// seconds, never a minute.
+const startPatience = time.Minute
+
+// keptInBox is all that pid 1 has, and no command has any: to give commands their
+// user and group, and to end them.
+const keptInBox = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+
+// Create makes a box and returns when it can run commands.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
+	if err := d.checkSpec(&spec); err != nil {
+		return nil, err
+	}
+	if err := d.checker.refuse(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.reserve(spec.ID); err != nil {
+		return nil, err
+	}
+	b := &box{
+		d: d, Lacks: d.Lacks, life: sandbox.NewLife(), spec: spec, created: time.Now(),
+		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)), meter: newMeter(),
+	}
+	err := b.build(ctx)
+	if err == nil {
+		err = b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
+	}
+	if err != nil {
+		// Whatever ctx says, what was built so far must go.
+		if left := b.tearDown("it could not be started"); left != nil {
+			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", slog.Any("box", spec.ID), slog.Any("err", left))
+		}
+		d.settle(spec.ID, nil)
+		return nil, wrap(err, spec.ID)
+	}
+	d.settle(spec.ID, b)
+	return b, nil
+}
+
+// wrap makes err one that a person can read.
+func wrap(err error, id cofferdam.BoxID) error {
+	var known *cofferdam.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &cofferdam.Error{
+		Op: opCreate, Kind: cofferdam.Unavailable, Subject: "start box " + string(id), Err: err,
+		Reason: err.Error(), Hint: "cofferdam doctor checks this host",
+	}
+}
+
+// checkSpec refuses what cannot be had and fills in what is left open.
+func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
+	if s.Tier == "" {
+		s.Tier = sandbox.Process
+	}
+	if s.Tier != sandbox.Process {
+		return &cofferdam.Error{
+			Op: opCreate, Kind: cofferdam.Unavailable, Subject: fmt.Sprintf("tier %.32q", string(s.Tier)),
+			Reason: "this driver only makes process boxes", Hint: "ask for tier process",
+		}
+	}
+	if s.Limits, err = limits(s.Limits); err != nil {
+		return err
+	}
+	if err := checkImage(s.Image, d.o.Root); err != nil {
+		return err
+	}
+	if s.Hostname == "" {
+		s.Hostname = defaultHostname
+	}
+	switch {
+	case !hostnames.MatchString(s.Hostname):
+		return invalid(opCreate, fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
+	case s.Env != "" || s.SetupPhase:
+		return sandbox.Lacking(sandbox.Process, sandbox.CanSetup)
+	case s.Snapshot != "":
+		return sandbox.Lacking(sandbox.Process, sandbox.CanSnapshot)
+	}
+	return checkFiles(opCreate, s.Files, []string{sandbox.EnvDir, "/usr", "/run"})
+}
+
+// build puts a box together. Everything it makes is known to tearDown.
+func (b *box) build(ctx context.Context) error {
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return err
+	}
+	size := b.spec.Limits.Disk
+	if free, _ := space(b.dir); free < size {
+		return &cofferdam.Error{
+			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
+			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
+			Hint:   "free space there, or give a smaller limit of disk",
+		}
+	}
+	plan, err := b.plan()
+	if err != nil {
+		return err
+	}
+	if err := b.makeWorkspace(ctx); err != nil {
+		return missing(opCreate, layerDisk, err)
+	}
+	if err := b.d.groups.make(string(b.spec.ID), b.spec.Limits); err != nil {
+		return missing(opCreate, layerGroups, err)
+	}
+	if b.net, err = netns.New(); err != nil {
+		return missing(opCreate, wall.LayerNetwork, err)
+	}
+	return b.boot(ctx, plan)
+}
+
+// boot starts pid 1, has it build the walls and waits for its first word.
+func (b *box) boot(ctx context.Context, plan wall.Plan) error {
+	var ends [4]*os.File // theirs to read, ours to write, ours to read, theirs to write
+	for i := 0; i < 4; i += 2 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		ends[i], ends[i+1] = r, w
+		defer ends[[]int{0, 1, 3}[i]].Close()
+	}
+	ours := func() { ends[1].Close(); ends[2].Close() }
+	err := b.net.Inside(func() (err error) {
+		b.init, err = startInit(b.d.o.Init, plan, 0, [3]*os.File{}, []*os.File{ends[0], ends[3]})
+		return err
+	})
+	if err != nil {
+		ours()
+		return err
+	}
+	b.ended = make(chan struct{})
+	go func() {
+		defer close(b.ended)
+		_ = b.init.cmd.Wait() // why it ended is not in its code
+	}()
+	defer unix.Close(b.init.talk)
+	if err := b.enclose(); err != nil {
+		ours()
+		return err
+	}
+	b.host, err = guest.NewHost(ends[1], ends[2], filepath.Join(b.d.o.Root, "journal", string(b.spec.ID)), guest.Options{
+		Config: guest.Config{
+			UID: sandbox.UserID, GID: sandbox.UserID, OpenFiles: b.spec.Limits.OpenFiles,
+			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
+		},
+		Watch: b.watch, Life: b.life,
+	})
+	if err != nil {
+		ours()
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	return b.host.Ready(ctx)
+}
+
+// enclose bounds pid 1 before it does anything, and waits until its walls are up.
+func (b *box) enclose() error {
+	if err := b.d.groups.add(string(b.spec.ID), b.init.cmd.Process.Pid); err != nil {
+		return missing(opCreate, layerGroups, err)
+	}
+	if err := b.init.say(0); err != nil {
+		return err
+	}
+	r, _, err := b.init.hear()
+	switch {
+	case err != nil:
+		return fmt.Errorf("pid 1 ended before its walls were up: %w", err)
+	case r.Error != "":
+		return reported(opCreate, r)
+	case !r.Built:
+		return errors.New("pid 1 said what it may not")
+	}
+	return nil
+}

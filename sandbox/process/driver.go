@@ -1,0 +1,205 @@
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/quota"
+)
+
+const opCreate = "process.Create"
+
+// maxBoxes bounds one host.
+const maxBoxes = 256
+
+// Options says where a Driver keeps its state and finds its program.
+type Options struct {
+	Root string // absolute folder of this driver alone; made if missing
+	Init string // absolute path of cofferdam-init
+	Log  *slog.Logger
+}
+
+// Driver makes boxes of the process tier, as root. One process uses one root;
+// whoever calls New sees to that.
+type Driver struct {
+	sandbox.Lacks
+	o        Options
+	groups   groups
+	projects *quota.Projects
+	checker  checker
+
+	mu    sync.Mutex
+	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New opens the state folder and ends what an earlier process left in it: its
+// boxes cannot be taken over, for how their commands ended is lost.
+func New(o Options) (*Driver, error) {
+	const op = "process.New"
+	for name, path := range map[string]string{"state folder": o.Root, "cofferdam-init": o.Init} {
+		if !filepath.IsAbs(path) {
+			return nil, invalid(op, name, "not an absolute path", "")
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	sum := sha256.Sum256([]byte(o.Root))
+	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), boxes: map[cofferdam.BoxID]*box{}}
+	// An error here is a finding of Check, and Create refuses.
+	d.groups, _ = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
+	d.checker = newChecker(o)
+	if err := d.prepare(); err != nil {
+		return nil, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
+			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
+		}
+	}
+	return d, nil
+}
+
+// folderNames are the folders of the state folder: one for each box, and the
+// output of its commands, on a tmpfs of our own.
+var folderNames = []string{"boxes", "journal"}
+
+// journalPercent of the host's memory may be output that nobody took yet; one
+// box is bounded by guest.BoxCap.
+const journalPercent = 25
+
+// prepare clears what is left, then makes the folders.
+func (d *Driver) prepare() error {
+	if err := os.MkdirAll(d.o.Root, 0o700); err != nil {
+		return err
+	}
+	if err := realFolder(d.o.Root); err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range d.groups.list() {
+		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
+		errs = append(errs, d.groups.end(id))
+	}
+	mounts, err := mountsUnder(d.o.Root)
+	if err != nil {
+		return err
+	}
+	for _, dir := range mounts {
+		errs = append(errs, unmount(dir))
+	}
+	for _, name := range folderNames {
+		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)), os.MkdirAll(filepath.Join(d.o.Root, name), 0o700))
+	}
+	if err := errors.Join(append(errs, d.projects.EndLeftovers(d.o.Root))...); err != nil {
+		return fmt.Errorf("end what an earlier keeper left: %w", err)
+	}
+	journal := filepath.Join(d.o.Root, "journal")
+	if err := unix.Mount("cofferdam", journal, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=0700,size=%d%%", journalPercent)); err != nil {
+		return fmt.Errorf("mount tmpfs at %s: %w", journal, err)
+	}
+	return nil
+}
+
+// Check examines the host.
+func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
+	return d.checker.all(ctx), ctx.Err()
+}
+
+// Open finds a box that this process made.
+func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, &cofferdam.Error{
+		Op: "process.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
+		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one",
+	}
+}
+
+// made returns the boxes that are there.
+func (d *Driver) made() []*box {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []*box
+	for _, b := range d.boxes {
+		if b != nil {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// List returns every box there is.
+func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
+	var list []sandbox.Status
+	for _, b := range d.made() {
+		s, err := b.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// Close destroys every box and gives the state folder up.
+func (d *Driver) Close(ctx context.Context) error {
+	var errs []error
+	for _, b := range d.made() {
+		errs = append(errs, b.Destroy(ctx))
+	}
+	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")))
+	d.groups.close()
+	return errors.Join(errs...)
+}
+
+var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
+
+// reserve takes an id for a box that is about to be made.
+func (d *Driver) reserve(id cofferdam.BoxID) error {
+	if !boxIDs.MatchString(string(id)) {
+		return invalid(opCreate, fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, taken := d.boxes[id]; taken {
+		return &cofferdam.Error{
+			Op: opCreate, Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
+			Hint: "open it, or choose another id",
+		}
+	}
+	if len(d.boxes) >= maxBoxes {
+		return &cofferdam.Error{
+			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "box " + string(id),
+			Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end",
+		}
+	}
+	d.boxes[id] = nil
+	return nil
+}
+
+// settle ends a reservation: b takes the place, or nobody does.
+func (d *Driver) settle(id cofferdam.BoxID, b *box) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b == nil {
+		delete(d.boxes, id)
+		return
+	}
+	d.boxes[id] = b
+}

@@ -1,0 +1,199 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/wall"
+)
+
+// etcNames are the entries of the host's /etc that boxes of HostImage see: what
+// programs of /usr need to run, and nothing that is apt to hold a secret.
+var etcNames = []string{
+	"alternatives", "bash.bashrc", "ca-certificates.conf", "debian_version", "fonts", "gai.conf", "host.conf", "inputrc",
+	"issue", "ld-musl-*.path", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "lsb-release",
+	"magic", "magic.mime", "mime.types", "netconfig", "networks", "os-release", "perl", "profile", "protocols", "python3",
+	"python3.*", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf", "xdg",
+	"java-*-openjdk", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
+}
+
+// ownNames are what no image gives: the box's own folders.
+var ownNames = []string{"proc", "sys", "dev", "tmp", "work", "env", "home", "run", "lost+found"}
+
+// linkNames are what merges into /usr on most systems.
+var linkNames = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// maxEntries bounds what an image has at its top and in its /etc: each is a mount.
+const maxEntries = 512
+
+// ownFiles are the files of /etc that say what a box is.
+func ownFiles(hostname string) []sandbox.File {
+	file := func(name, text string) sandbox.File {
+		return sandbox.File{Path: "/etc/" + name, Data: []byte(text)}
+	}
+	return []sandbox.File{
+		file("passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"+
+			fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir)+
+			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"),
+		file("group", fmt.Sprintf("root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID)),
+		file("hosts", "127.0.0.1 localhost\n127.0.1.1 "+hostname+"\n"),
+		file("hostname", hostname+"\n"),
+		file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"),
+		file("resolv.conf", resolver),
+	}
+}
+
+// imageMounts plans what a box has from its image.
+func imageMounts(image string) ([]wall.Mount, error) {
+	switch image {
+	case sandbox.HostImage:
+		return hostImage()
+	case sandbox.HostView:
+		return view(wall.Mount{}, nil)
+	}
+	list, err := entries(image, "", append([]string{"etc"}, ownNames...))
+	if err != nil {
+		return nil, err
+	}
+	own := []string{"mtab"}
+	for _, f := range ownFiles("") {
+		own = append(own, filepath.Base(f.Path))
+	}
+	etc, err := entries(image, "etc", own)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	return append(list, etc...), nil
+}
+
+// entries plans what a folder of an image holds, but for names.
+func entries(image, folder string, but []string) ([]wall.Mount, error) {
+	found, err := os.ReadDir(filepath.Join(image, folder))
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > maxEntries {
+		return nil, fmt.Errorf("more than %d entries in /%s", maxEntries, folder)
+	}
+	var list []wall.Mount
+	for _, e := range found {
+		if !slices.Contains(but, e.Name()) {
+			list = append(list, seen(filepath.Join(image, folder, e.Name()), filepath.Join("/", folder, e.Name()))...)
+		}
+	}
+	return list, nil
+}
+
+// seen plans that a box sees one entry: a link stays one; what is neither link,
+// folder nor file is left out.
+func seen(from, to string) []wall.Mount {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return nil
+	}
+	switch mode := info.Mode(); {
+	case mode&os.ModeSymlink != 0:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return nil
+		}
+		return []wall.Mount{{Kind: wall.Link, To: to, From: target}}
+	case mode.IsDir(), mode.IsRegular():
+		return []wall.Mount{{Kind: wall.Bind, To: to, From: from, Optional: true}}
+	}
+	return nil
+}
+
+// hostImage plans the allow-list of the host.
+func hostImage() ([]wall.Mount, error) {
+	list := seen("/usr", "/usr")
+	for _, name := range linkNames {
+		list = append(list, seen("/"+name, "/"+name)...)
+	}
+	for _, pattern := range etcNames {
+		found := []string{"/etc/" + pattern}
+		if strings.Contains(pattern, "*") {
+			var err error
+			if found, err = filepath.Glob(found[0]); err != nil {
+				return nil, err
+			}
+		}
+		for _, path := range found {
+			list = append(list, seen(path, path)...)
+		}
+	}
+	for _, dir := range []string{"cache", "lib", "log", "spool"} {
+		list = append(list, wall.Mount{Kind: wall.Dir, To: "/var/" + dir})
+	}
+	return append(list,
+		wall.Mount{Kind: wall.Link, To: "/var/tmp", From: "/tmp"}, wall.Mount{Kind: wall.Link, To: "/var/run", From: "/run"},
+		wall.Mount{Kind: wall.Bind, To: "/sys/devices/system", From: "/sys/devices/system", Optional: true}), nil
+}
+
+// checkImage refuses what cannot be the root of a box. state is the driver's
+// own folder: no box may see it.
+func checkImage(image, state string) error {
+	const hint = `give "host", "host-view", or the absolute path of a folder that holds a whole root file system`
+	if image == sandbox.HostImage || image == sandbox.HostView {
+		return nil
+	}
+	if err := realFolder(image); err != nil {
+		return invalid(opCreate, fmt.Sprintf("image %.128q", image), err.Error(), hint)
+	}
+	if within(image, state) || within(state, image) {
+		return invalid(opCreate, "image "+image, "holds the state of this installation", hint)
+	}
+	for _, shell := range []string{"bin/sh", "usr/bin/sh"} {
+		if _, err := os.Lstat(filepath.Join(image, shell)); err == nil {
+			return nil
+		}
+	}
+	return invalid(opCreate, "image "+image, "has no /bin/sh", hint)
+}
+
+// plan is what the box is made of.
+func (b *box) plan() (wall.Plan, error) {
+	s := b.spec
+	memory := func(to string, size int64, mode uint32, uid int) wall.Mount {
+		return wall.Mount{Kind: wall.Memory, To: to, Size: size, Mode: mode, UID: uid}
+	}
+	p := wall.Plan{
+		Hostname: s.Hostname, Keep: keptInBox, Files: max(s.Limits.OpenFiles, minInitFiles),
+		Write: []string{sandbox.WorkDir, sandbox.HomeDir, "/tmp", "/run", "/dev/shm", "/dev/pts"},
+	}
+	image, err := imageMounts(s.Image)
+	if err != nil {
+		return p, invalid(opCreate, "image "+s.Image, err.Error(), "give a folder that holds a whole root file system")
+	}
+	p.Mounts = append([]wall.Mount{memory("/tmp", s.Limits.Temp, 0o1777, 0), memory("/run", runSize, 0o755, sandbox.UserID)}, image...)
+	p.Mounts = append(p.Mounts,
+		memory(sandbox.HomeDir, s.Limits.Temp, 0o700, sandbox.UserID), wall.Mount{Kind: wall.Dir, To: sandbox.EnvDir},
+		wall.Mount{Kind: wall.Bind, To: sandbox.WorkDir, From: b.path("work"), Write: true},
+		wall.Mount{Kind: wall.Hidden, To: b.d.o.Root},
+		wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: shared(s.Limits)})
+	var files []sandbox.File
+	for _, f := range ownFiles(s.Hostname) {
+		given := slices.ContainsFunc(s.Files, func(g sandbox.File) bool { return g.Path == f.Path })
+		if _, err := os.Stat(f.Path); !given && (err == nil || s.Image != sandbox.HostView) { // no file can be made in a view
+			files = append(files, f)
+		}
+	}
+	if s.Image != sandbox.HostView {
+		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Link, To: "/etc/mtab", From: "/proc/self/mounts"})
+	}
+	for _, f := range append(files, s.Files...) {
+		for _, m := range image {
+			if m.Kind == wall.Bind && s.Image != sandbox.HostView && within(m.To, f.Path) && m.To != f.Path {
+				return p, invalid(opCreate, "file "+f.Path, "lies in a folder of the image", "put it under /etc or the home folder")
+			}
+		}
+		p.Mounts = slices.DeleteFunc(p.Mounts, func(m wall.Mount) bool { return m.To == f.Path })
+		addFile(&p, f)
+	}
+	p.Filter, err = filter()
+	return p, err
+}
