@@ -66,7 +66,7 @@ func (a *attempt) renew(ctx context.Context) error {
 	if err := a.destroy(ctx, a.boxID(a.nth)); err != nil {
 		return err
 	}
-	return inOrder(ctx, a.enter, a.connect, a.checkout, a.dress)
+	return inOrder(ctx, a.enter, a.connect, a.checkout, outfit{a}.dress)
 }
 
 // ready puts on record what the box really is.

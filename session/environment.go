@@ -25,10 +25,14 @@ func (a *attempt) own() []string {
 	return append(a.variables(), a.made.Variables(a.o.Env)...)
 }
 
+// outfit is what an attempt does so that its boxes are as the repository and
+// the agent need them.
+type outfit struct{ *attempt }
+
 // prepare makes sure that there is the environment which the repository's
 // definition and the agent need. Its setup runs in a box of its own, which can
 // reach neither the repository nor a model.
-func (a *attempt) prepare(ctx context.Context) error {
+func (a outfit) prepare(ctx context.Context) error {
 	var err error
 	if a.made, err = a.recipe(ctx); err != nil {
 		return err
@@ -65,7 +69,7 @@ func (a *attempt) prepare(ctx context.Context) error {
 
 // recipe reads the repository's definition from the base commit: what an agent
 // writes into it changes nothing of the attempt or of its proof.
-func (a *attempt) recipe(ctx context.Context) (environment.Recipe, error) {
+func (a outfit) recipe(ctx context.Context) (environment.Recipe, error) {
 	paths, err := environment.Paths(a.plan.Request.Environment)
 	if err != nil {
 		return environment.Recipe{}, failFor(cofferdam.ReasonEnvironment, err)
@@ -92,7 +96,7 @@ func (a *attempt) recipe(ctx context.Context) (environment.Recipe, error) {
 }
 
 // findImage finds what the box has at "/": what the task says, else the definition.
-func (a *attempt) findImage(ctx context.Context) (environment.Image, error) {
+func (a outfit) findImage(ctx context.Context) (environment.Image, error) {
 	w := environment.ImageWant{Name: a.plan.Request.Image, Operator: a.plan.Request.Image != "", Packages: a.made.Packages}
 	if w.Name == "" {
 		w.Name = a.made.Image
@@ -105,7 +109,7 @@ func (a *attempt) findImage(ctx context.Context) (environment.Image, error) {
 
 // reach returns what setup and the commands of a new box may reach: what the
 // definition names, of what the work may reach. Without a list that is nothing.
-func (a *attempt) reach() (allow []policy.Rule, dropped []string, err error) {
+func (a outfit) reach() (allow []policy.Rule, dropped []string, err error) {
 	p := policy.Project{Narrows: true}
 	var hosts []string
 	for _, entry := range a.made.Allow {
@@ -130,7 +134,7 @@ func text(rules []policy.Rule) (all []string) {
 }
 
 // setup runs the commands in a box of their own, with the image to be.
-func (a *attempt) setup(ctx context.Context, path string, commands []string, allow []policy.Rule) (err error) {
+func (a outfit) setup(ctx context.Context, path string, commands []string, allow []policy.Rule) (err error) {
 	try := 0
 	a.ledger.look(func(s *seen) { try = s.setups + 1 })
 	installs, err := policy.ParseAllow(a.adapter.Allow, a.o.Presets)
@@ -180,7 +184,7 @@ func (a *attempt) setup(ctx context.Context, path string, commands []string, all
 }
 
 // mustPass runs a command whose failure ends the session, with its last line.
-func (a *attempt) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command, what string) error {
+func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command, what string) error {
 	ran, err := a.execute(ctx, box, c, nil)
 	if err != nil || !ran.failed() {
 		return err
@@ -202,7 +206,7 @@ func (a *attempt) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Comma
 // dress runs what the repository's definition wants in every new box: in the
 // workspace, as the agent's user, with what setup may reach and not with what
 // the agent may. After it the box has the wire it had before.
-func (a *attempt) dress(ctx context.Context) error {
+func (a outfit) dress(ctx context.Context) error {
 	steps := slices.Concat(a.made.Maintenance, a.made.Ready)
 	open := false
 	for i := range steps {
@@ -235,13 +239,13 @@ func (a *attempt) dress(ctx context.Context) error {
 	return a.connect(ctx)
 }
 
-func (a *attempt) dressID(i int) cofferdam.ExecID {
+func (a outfit) dressID(i int) cofferdam.ExecID {
 	return cofferdam.ExecID(fmt.Sprintf("dress-%d-%d", a.nth+1, i+1))
 }
 
 // dressed runs the steps, those beside each other at the same time. What a
 // readiness command does not accept is not used again.
-func (a *attempt) dressed(ctx context.Context, steps []environment.Step) error {
+func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 	end := time.Now().Add(a.made.Timeout)
 	for i := 0; i < len(steps); {
 		n := i + 1

@@ -44,7 +44,7 @@ type seen struct {
 	calls    map[uint64]cofferdam.Usage // of the model, that were let through and have no outcome yet
 	limit    string                     // the reason why the budget ended it; "" if it did not
 	acts     int64                      // decisions
-	thwarted int                        // acts of git that were allowed and failed
+	thwarted int                        // acts of git that were allowed and failed, and may succeed later
 	ended    bool                       // sealed
 	invalid  error                      // an event of our own that cannot be read
 }
@@ -71,6 +71,7 @@ const (
 	fieldNumber  = "number"      // of a check
 	fieldData    = "data"        // of a check or a result: JSON
 	fieldText    = "text"        // for people
+	fieldObjects = "objects"     // set by the git gateway if what is in a push is why it failed
 	fieldExec    = "exec"        // id of a command
 	fieldStream  = "stream"      // stdout, stderr
 	fieldOffset  = "offset"      // of the first byte, as the command wrote it
@@ -206,7 +207,7 @@ func (s *seen) note(e cofferdam.Event) {
 	case cofferdam.EventModelCall:
 		s.noteModel(e)
 	case cofferdam.EventFetch, cofferdam.EventPush:
-		if e.Of != nil && e.Outcome == gateway.Failed {
+		if e.Of != nil && e.Outcome == gateway.Failed && f[fieldObjects] == "" {
 			s.thwarted++
 		}
 	case cofferdam.EventExecStart:

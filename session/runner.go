@@ -134,14 +134,14 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	defer a.leave() // lets go of the wire; every grant of this process is dead
 	if !a.ended() {
 		err = inOrder(ctx,
-			a.authorize, // what this session may do, and nothing else
-			a.prepare,   // the environment, made in a box of its own
-			a.enter,     // the box
-			a.connect,   // its only wire
-			a.checkout,  // the workspace, at the exact commit
-			a.dress,     // what the repository wants run in a new box
-			a.work,      // the agent, or the checks
-			a.capture,   // what the agent left, onto its branch
+			a.authorize,       // what this session may do, and nothing else
+			outfit{a}.prepare, // the environment, made in a box of its own
+			a.enter,           // the box
+			a.connect,         // its only wire
+			a.checkout,        // the workspace, at the exact commit
+			outfit{a}.dress,   // what the repository wants run in a new box
+			a.work,            // the agent, or the checks
+			a.capture,         // what the agent left, onto its branch
 		)
 		err = a.settle(ctx, err) // the result, on record
 	}

@@ -35,6 +35,8 @@ type Config struct {
 	MaxBudget cofferdam.Budget  // what a task may ask for; zero fields: whatever task.Check takes
 	Prices    []cofferdam.Price // of models; they stand before the listed ones
 
+	Environments Environments // what boxes may be made from
+
 	Agents string // folder with more agents, one file each; "" for none
 
 	AgentTimeout time.Duration // of a run whose request names none

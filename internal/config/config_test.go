@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -350,4 +351,34 @@ func FuzzOperatorFile(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestEnvironmentsTable(t *testing.T) {
+	c, err := Load(map[string]string{"config": write(t, "c.toml", `
+[environments]
+registries = ["registry.test", "127.0.0.1:5000"]
+packages = true
+max_age = "336h"
+max_size = "40GiB"
+[environments.images]
+web = "layout:/srv/web"
+old = "tarball:/srv/old.tar"
+dir = "/srv/dir"
+far = "registry.test/web:1"
+`, 0o600)}, none)
+	want := Environments{
+		Images:     map[string]string{"web": "layout:/srv/web", "old": "tarball:/srv/old.tar", "dir": "/srv/dir", "far": "registry.test/web:1"},
+		Registries: []string{"registry.test", "127.0.0.1:5000"}, Packages: true, MaxAge: 336 * time.Hour, MaxSize: 40 << 30,
+	}
+	if d := cmp.Diff(want, c.Environments); err != nil || d != "" {
+		t.Errorf("%v %s", err, d)
+	}
+	for _, bad := range []string{
+		"max_age = \"soon\"", "max_age = \"-1h\"", "max_size = \"0\"", "max_size = \"9999999999GiB\"", "registries = [\"http://x\"]", "registries = [\"\"]",
+		"packages = 1", "colour = 1", "[environments.images]\nhost = \"/x\"", "[environments.images]\ndebian = \"/x\"", "[environments.images]\n\"a b\" = \"/x\"",
+		"[environments.images]\nx = \"layout:rel\"", "[environments.images]\nx = \"/a/../b\"", "[environments.images]\nx = \"\"",
+	} {
+		_, err := Load(map[string]string{"config": write(t, "c.toml", "[environments]\n"+bad+"\n", 0o600)}, none)
+		wantInvalid(t, bad, err)
+	}
 }

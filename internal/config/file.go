@@ -31,6 +31,8 @@ import (
 //	cost = 5.00
 //	[agents]
 //	dir = "/etc/cofferdam/agents"       # more agents, one file each; see package agent
+//	[environments]                      # what boxes are made from; see environments.go
+//	registries = ["registry.example.com"]
 //	[[price]]
 //	model = "my-model-*"
 //
@@ -53,9 +55,10 @@ type fileBody struct {
 	Agents struct {
 		Dir string `toml:"dir"`
 	} `toml:"agents"`
-	Presets map[string][]string     `toml:"presets"`
-	Budget  fileBudget              `toml:"budget"`
-	Price   []cofferdam.ListedPrice `toml:"price"`
+	Presets      map[string][]string     `toml:"presets"`
+	Budget       fileBudget              `toml:"budget"`
+	Environments fileEnvironments        `toml:"environments"`
+	Price        []cofferdam.ListedPrice `toml:"price"`
 }
 
 // readFile reads the operator file: the one that was named, which must exist,
@@ -184,6 +187,8 @@ func hintFor(key string) string {
 		return "correct it, or leave it out for no limit; docs/models.md has an example"
 	case "price":
 		return "docs/models.md has an example, under Budgets and prices"
+	case "environments":
+		return "docs/environments.md has an example, under Images"
 	default:
 		return "an empty list [] allows nothing"
 	}
@@ -217,6 +222,9 @@ func (f operatorFile) fill(c *Config) error {
 		return err
 	}
 	if err := f.fillBudget(c, fail); err != nil {
+		return err
+	}
+	if err := f.fillEnvironments(c, fail); err != nil {
 		return err
 	}
 	for name, hosts := range f.body.Presets {

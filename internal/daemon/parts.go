@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/environment"
+	"cofferdam/environment/image"
 	"cofferdam/gateway"
 	"cofferdam/gateway/egress"
 	"cofferdam/gateway/git"
@@ -50,6 +51,9 @@ type parts struct {
 	git    *git.Gateway
 	ca     *egress.CA
 	routes wire.Routes
+
+	environments *environment.Cache
+	images       *image.Store
 
 	sessions *session.Runner
 	merges   *merge.Service
@@ -133,8 +137,7 @@ func (s *server) credential(ctx context.Context, r cofferdam.Repo) (secret.Value
 
 // attach builds what runs sessions and what judges their results.
 func (s *server) attach(ctx context.Context) error {
-	environments, err := environment.Open(filepath.Join(s.State, "environments"))
-	if err != nil {
+	if err := s.furnish(ctx); err != nil {
 		return err
 	}
 	trust, err := s.trusted()
@@ -142,7 +145,7 @@ func (s *server) attach(ctx context.Context) error {
 		return err
 	}
 	s.sessions, err = session.New(session.Options{
-		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: environments, Router: s.routes,
+		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: s.environments, Image: s.images.Find, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Said: s.store.Messages, LastSaid: s.store.LastMessages,

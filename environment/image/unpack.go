@@ -1,0 +1,271 @@
+package image
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Bounds of an image that is unpacked. Source: docs/SPECIFICATION.md, "Environments".
+const (
+	MaxBytes   = 16 << 30 // of all files together, unpacked
+	MaxEntries = 1 << 20  // files, folders and links of all layers
+	MaxLayers  = 256
+	maxName    = 4096
+	maxLinks   = 40 // links followed in one path, as Linux has it
+)
+
+// own are folders that no box takes from an image; what a layer has in them is
+// passed over: devices, and links where devices would be.
+var own = []string{"dev", "proc", "sys", "run", "tmp"}
+
+// tree is a root folder while layers are unpacked into it. All it does goes
+// through root, which no name and no link leads out of.
+type tree struct {
+	root    *os.Root
+	bytes   int64
+	entries int
+	fresh   map[string]bool // of the present layer: paths it has written
+}
+
+// layer unpacks one layer over what is there.
+func (t *tree) layer(r io.Reader) error {
+	t.fresh = map[string]bool{}
+	for in := tar.NewReader(r); ; {
+		h, err := in.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the layer cannot be read: %w", err)
+		}
+		if t.entries++; t.entries > MaxEntries {
+			return fmt.Errorf("more than %d entries", MaxEntries)
+		}
+		if err := t.entry(h, in); err != nil {
+			return fmt.Errorf("%.200q: %w", h.Name, err)
+		}
+	}
+}
+
+// clean returns the name of an entry below the root; "" for the root itself.
+func clean(name string) (string, error) {
+	if len(name) > maxName || strings.ContainsRune(name, 0) {
+		return "", errors.New("that is no name")
+	}
+	for _, part := range strings.Split(name, "/") {
+		if part == ".." {
+			return "", errors.New("the name leads out of the image")
+		}
+	}
+	return strings.TrimPrefix(path.Clean("/"+name), "/"), nil
+}
+
+func (t *tree) entry(h *tar.Header, r io.Reader) error {
+	name, err := clean(h.Name)
+	if err != nil || name == "" {
+		return err
+	}
+	if top, _, _ := strings.Cut(name, "/"); within(top) {
+		return nil
+	}
+	dir, err := t.resolve(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	if top, _, _ := strings.Cut(dir, "/"); within(top) {
+		return nil // by a link of the image
+	}
+	base := path.Base(name)
+	if hidden, ok := strings.CutPrefix(base, ".wh."); ok {
+		return t.whiteout(dir, hidden)
+	}
+	name = path.Join(dir, base)
+	if err := t.root.MkdirAll(or(dir), 0o755); err != nil {
+		return err
+	}
+	if err := t.write(name, h, r); err != nil {
+		return err
+	}
+	t.fresh[name] = true
+	return nil
+}
+
+func within(top string) bool {
+	for _, o := range own {
+		if top == o {
+			return true
+		}
+	}
+	return false
+}
+
+// or returns the name of a folder as os.Root has it.
+func or(dir string) string {
+	if dir == "" || dir == "." {
+		return "."
+	}
+	return dir
+}
+
+// resolve follows the links of a folder's path as a box would, with the image
+// as its root: absolute links begin there, and .. ends there.
+func (t *tree) resolve(dir string) (string, error) {
+	done, rest, links := "", strings.Split(dir, "/"), 0
+	for len(rest) > 0 {
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			if done = path.Dir(done); done == "." {
+				done = ""
+			}
+			continue
+		}
+		next := path.Join(done, part)
+		info, err := t.root.Lstat(next)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("more than %d links in its path", maxLinks)
+		}
+		target, err := t.root.Readlink(next)
+		if err != nil {
+			return "", err
+		}
+		if path.IsAbs(target) {
+			done = ""
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return done, nil
+}
+
+// whiteout takes away what lower layers have: one name, or for ".wh..opq" all of
+// a folder, less what this layer has put there.
+func (t *tree) whiteout(dir, hidden string) error {
+	if hidden == ".wh..opq" {
+		return t.opaque(dir)
+	}
+	if hidden == "" || hidden == "." || hidden == ".." || strings.HasPrefix(hidden, ".wh.") {
+		return errors.New("that is no name to take away")
+	}
+	return t.root.RemoveAll(path.Join(dir, hidden))
+}
+
+func (t *tree) opaque(dir string) error {
+	f, err := t.root.Open(or(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names, err := f.Readdirnames(-1) // bounded by MaxEntries
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := t.takeAway(path.Join(dir, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeAway removes a path unless this layer has written it or something below.
+func (t *tree) takeAway(name string) error {
+	if t.fresh[name] {
+		if info, err := t.root.Lstat(name); err != nil || !info.IsDir() {
+			return err
+		}
+		return t.opaque(name)
+	}
+	for have := range t.fresh {
+		if strings.HasPrefix(have, name+"/") {
+			return t.opaque(name)
+		}
+	}
+	return t.root.RemoveAll(name)
+}
+
+// write puts one entry in the place of what is there. All of it is root's and
+// nobody else's to write; no program gets the rights of its owner.
+func (t *tree) write(name string, h *tar.Header, r io.Reader) error {
+	mode := fs.FileMode(h.Mode) & 0o755
+	if h.Typeflag == tar.TypeDir {
+		info, err := t.root.Lstat(name)
+		if err == nil && !info.IsDir() {
+			err = t.root.RemoveAll(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := t.root.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		return t.root.Chmod(name, mode|0o700)
+	}
+	if err := t.root.RemoveAll(name); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return t.file(name, mode, r)
+	case tar.TypeSymlink:
+		if h.Linkname == "" || len(h.Linkname) > maxName {
+			return errors.New("a link to nothing")
+		}
+		return t.root.Symlink(h.Linkname, name)
+	case tar.TypeLink:
+		return t.hard(name, h.Linkname)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return errors.New("a device or pipe, which no image of a box has")
+	}
+	return fmt.Errorf("an entry of the unknown kind %q", h.Typeflag)
+}
+
+func (t *tree) file(name string, mode fs.FileMode, r io.Reader) error {
+	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(r, MaxBytes-t.bytes+1))
+	if t.bytes += n; err == nil && t.bytes > MaxBytes {
+		err = fmt.Errorf("more than %d bytes", int64(MaxBytes))
+	}
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
+
+// hard links a name to a plain file of the image.
+func (t *tree) hard(name, target string) error {
+	target, err := clean(target)
+	if err != nil {
+		return err
+	}
+	dir, err := t.resolve(path.Dir(target))
+	if err != nil {
+		return err
+	}
+	target = path.Join(dir, path.Base(target))
+	info, err := t.root.Lstat(target)
+	if err != nil {
+		return errors.New("a hard link to what is not there")
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("a hard link to what is no plain file")
+	}
+	return t.root.Link(target, name)
+}

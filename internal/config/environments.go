@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Environments is the operator's table of what boxes may be made from.
+type Environments struct {
+	Images     map[string]string // name to an absolute folder, layout:FOLDER, tarball:FILE, or a name in a registry
+	Registries []string          // HOST[:PORT] that images may come from
+	Packages   bool              // repositories may name Debian packages
+	MaxAge     time.Duration     // an older environment is removed; 0: only by need of room
+	MaxSize    int64             // bytes of all of them together; 0: no bound but their number
+}
+
+// fileEnvironments is the table as TOML has it.
+//
+//	[environments]
+//	registries = ["registry.example.com"]
+//	packages = true
+//	max_age = "336h"
+//	max_size = "40GiB"
+//	[environments.images]
+//	web = "layout:/srv/images/web"
+type fileEnvironments struct {
+	Images     map[string]string `toml:"images"`
+	Registries []string          `toml:"registries"`
+	Packages   bool              `toml:"packages"`
+	MaxAge     string            `toml:"max_age"`
+	MaxSize    string            `toml:"max_size"`
+}
+
+var (
+	imageName    = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	registryName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?$|^\[[0-9a-fA-F:]{2,39}\](:[0-9]{1,5})?$`)
+)
+
+// fillEnvironments takes over the table [environments].
+func (f operatorFile) fillEnvironments(c *Config, fail func(key, reason string) error) error {
+	in, out := f.body.Environments, Environments{Images: map[string]string{}, Packages: f.body.Environments.Packages}
+	if len(in.Images) > maxAllow || len(in.Registries) > maxAllow {
+		return fail("environments", fmt.Sprintf("more than %d entries", maxAllow))
+	}
+	for name, source := range in.Images {
+		path := source
+		for _, kind := range []string{"layout:", "tarball:"} {
+			path = strings.TrimPrefix(path, kind)
+		}
+		switch {
+		case !imageName.MatchString(name) || name == "host" || name == "debian":
+			return fail("environments.images", fmt.Sprintf("%.80q is no name for an image", name))
+		case path != source && (!filepath.IsAbs(path) || filepath.Clean(path) != path), filepath.IsAbs(source) && filepath.Clean(source) != source, source == "":
+			return fail("environments.images."+name, fmt.Sprintf("%.200q has no clean absolute path", source))
+		}
+		out.Images[name] = source
+	}
+	for _, r := range in.Registries {
+		if !registryName.MatchString(r) {
+			return fail("environments.registries", fmt.Sprintf("%.200q is no HOST[:PORT]", r))
+		}
+	}
+	out.Registries = in.Registries
+	if in.MaxAge != "" {
+		d, err := time.ParseDuration(in.MaxAge)
+		if err != nil || d < time.Minute {
+			return fail("environments.max_age", fmt.Sprintf("%.40q is no time of a minute or more, such as \"336h\"", in.MaxAge))
+		}
+		out.MaxAge = d
+	}
+	if in.MaxSize != "" {
+		n, err := parseSize(in.MaxSize)
+		if err != nil {
+			return fail("environments.max_size", err.Error())
+		}
+		out.MaxSize = n
+	}
+	c.Environments = out
+	return nil
+}
+
+// parseSize reads a number of bytes, or one with KiB, MiB, GiB or TiB.
+func parseSize(text string) (int64, error) {
+	digits := strings.TrimRight(text, "KMGTiB")
+	shift, ok := map[string]int{"": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[text[len(digits):]]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || n <= 0 || n > 1<<62>>shift {
+		return 0, fmt.Errorf("%.40q is no size such as \"40GiB\"", text)
+	}
+	return n << shift, nil
+}
