@@ -78,6 +78,11 @@ func (e *enclosure) build(planFile string) (starter, error) {
 	if err := e.plan.Limit(); err != nil {
 		return nil, err
 	}
+	if e.plan.TAP { // the caller has had all this time to serve it
+		if _, err := e.listen(); err != nil {
+			return nil, err
+		}
+	}
 	if e.plan.Command != nil {
 		return nil, e.runOnce()
 	}
@@ -126,11 +131,7 @@ func (e *enclosure) network() error {
 	if err := wall.Raise(true); err != nil {
 		return err
 	}
-	if err := e.tell(wall.Report{Wire: true}, unix.UnixRights(tap)); err != nil {
-		return err
-	}
-	_, err = e.listen()
-	return err
+	return e.tell(wall.Report{Wire: true}, unix.UnixRights(tap))
 }
 
 // listen returns the caller's next byte. Without the caller there is nothing to do.

@@ -65,9 +65,9 @@ type OneOff struct {
 	// is refused to it.
 	Stdin, Stdout, Stderr *os.File
 
-	// Wire is given the box's network device before the command starts: a
+	// Wire is given the box's network device while the walls are built: a
 	// non-blocking TAP descriptor with Ethernet frames, which it owns from then
-	// on. Its error ends the box, and Run returns it. nil: the box has no network
+	// on. The command does not start before it returns. Its error ends the box, and Run returns it. nil: the box has no network
 	// besides loopback.
 	Wire func(tap *os.File) error
 
@@ -132,13 +132,10 @@ func (o OneOff) follow(p *pid1) (wall.Report, error) {
 		case r.Ended:
 			return r, nil
 		case r.Wire && tap != nil && o.Wire != nil:
-			err := o.Wire(tap)
-			if err == nil {
-				err = p.say(0)
-			}
-			if err != nil {
+			if err := o.Wire(tap); err != nil {
 				return r, err
 			}
+			_ = p.say(0) // it builds meanwhile; if it could not, it has said why
 		default:
 			return r, o.lost(errors.New("it said what it may not"))
 		}

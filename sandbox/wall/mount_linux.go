@@ -348,11 +348,8 @@ func (b *builder) process(to string) error {
 	if err := b.mount("proc", to, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	for _, link := range []string{"all", "default"} {
-		err := os.WriteFile(base+to+"/sys/net/ipv6/conf/"+link+"/disable_ipv6", []byte("1"), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("turn off ipv6: %w", err)
-		}
+	if err := closeIPv6(base + to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("turn off ipv6: %w", err)
 	}
 	for _, name := range procHidden {
 		if err := b.cover(to + "/" + name); err != nil {

@@ -2,6 +2,7 @@ package wall
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"unsafe"
 
@@ -84,6 +85,9 @@ func raise(tap bool) error {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
+	// Here, so that the device never says a word of it; where the host's /proc
+	// cannot be written, Build does it on the box's own.
+	_ = closeIPv6("/proc")
 	if err := setUp(s, Device); err != nil {
 		return fmt.Errorf("raise %s: %w", Device, err)
 	}
@@ -96,6 +100,12 @@ func raise(tap bool) error {
 		return fmt.Errorf("set default route: %w", err)
 	}
 	return nil
+}
+
+// closeIPv6 turns IPv6 off on the network device of this namespace. Loopback
+// keeps it: servers bind there in either family.
+func closeIPv6(proc string) error {
+	return os.WriteFile(proc+"/sys/net/ipv6/conf/"+Device+"/disable_ipv6", []byte("1"), 0)
 }
 
 // ifreq and rtentry are the kernel's, on 64 bits.
