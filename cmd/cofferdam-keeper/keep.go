@@ -10,13 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"time"
 
 	"cofferdam"
-	"cofferdam/sandbox"
-	"cofferdam/sandbox/gvisor"
 	"cofferdam/sandbox/keeper"
-	"cofferdam/sandbox/process"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,9 +36,12 @@ func (s settings) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
 	}
-	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--ready", fmt.Sprint(s.ready)}
+	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--pool", strconv.Itoa(s.pool), "--ready", fmt.Sprint(s.ready)}
 	if s.user {
 		args = append(args, "--user")
+	}
+	if s.check {
+		args = append(args, "--check")
 	}
 	return fmt.Errorf("starting again: %w", unix.Exec("/proc/self/exe", args, minimalEnv()))
 }
@@ -72,37 +73,18 @@ func (s settings) keep(ctx context.Context) (err error) {
 		defer out.Close()
 		log = slog.New(slog.NewJSONHandler(out, nil))
 	}
-	o, err := s.driver()
+	d, err := s.open(log)
 	if err != nil {
 		return err
 	}
-	o.Log = log
-	driver, err := gvisor.New(o)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		// ctx has ended; what is left has to go all the same.
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-		defer cancel()
-		err = errors.Join(err, driver.Close(closing))
-	}()
-	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Init: o.Init, Log: log})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-		defer cancel()
-		err = errors.Join(err, plain.Close(closing))
-	}()
+	defer func() { err = errors.Join(err, d.end(ctx)) }()
 	l, err := s.listen()
 	if err != nil {
 		return err
 	}
 	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()))
 	ready(nil)
-	err = keeper.Serve(ctx, l, map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: driver, sandbox.Process: plain}, log)
+	err = keeper.Serve(ctx, l, d.of, log)
 	log.InfoContext(ctx, "keeper ends, and every box with it")
 	return err
 }

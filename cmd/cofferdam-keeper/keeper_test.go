@@ -274,6 +274,8 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		{[]string{"--unknown"}, 2, "unknown"},
 		{[]string{"extra"}, 2, "extra"},
+		{[]string{"--pool", "17"}, 2, "--pool is 0 to 16"},
+		{[]string{"--pool", "-1"}, 2, "--pool is 0 to 16"},
 		{[]string{"--state", file, "--inside"}, 1, "state folder"},
 		{[]string{"--socket", file, "--state", filepath.Join(t.TempDir(), "s"), "--inside"}, 1, "no socket"},
 	} {

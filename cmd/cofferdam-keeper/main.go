@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/userns"
-	"cofferdam/sandbox"
 	"cofferdam/sandbox/gvisor"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +29,7 @@ import (
 const (
 	defaultState  = "/var/lib/cofferdam/keeper"
 	defaultSocket = "/run/cofferdam/keeper.sock"
+	defaultPool   = 2
 )
 
 // settings are the flags.
@@ -38,6 +37,7 @@ type settings struct {
 	socket, state string
 	check, detach bool
 	limits        string // "required", "watched" or "": required, unless an ordinary user runs it
+	pool          int    // boxes of each kind that are made ahead
 	inside        bool   // this process has its own mount namespace already
 	user          bool   // it was started as uid 0 of an ordinary user's namespace
 	ready         int    // descriptor on which a detached keeper reports; 0: none
@@ -45,7 +45,7 @@ type settings struct {
 
 const usage = `cofferdam-keeper owns the boxes of this host.
 
-usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--detach]
+usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--detach]
        cofferdam-keeper --check [--state FOLDER] [--limits HOW]
 
   --socket PATH    unix socket for the server (default ` + defaultSocket + `)
@@ -53,6 +53,8 @@ usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--detac
   --limits HOW     required: make no box whose memory, CPU and processes no control group bounds
                    (default for root); watched: go on without, watch the memory, and say so in
                    each box's status (default for an ordinary user)
+  --pool N         make N boxes ahead of each kind that is asked for, 0 to 16 (default 2); each waits
+                   stopped with about 15 MiB, is used once, and goes when nobody asked for 15 minutes
   --detach         start in the background; return when boxes can be made
   --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made
 
@@ -94,6 +96,7 @@ func parse(args []string, help io.Writer) (settings, error) {
 	set.BoolVar(&s.check, "check", false, "")
 	set.BoolVar(&s.detach, "detach", false, "")
 	set.StringVar(&s.limits, "limits", "", "")
+	set.IntVar(&s.pool, "pool", defaultPool, "")
 	set.BoolVar(&s.inside, "inside", false, "")
 	set.BoolVar(&s.user, "user", false, "")
 	set.IntVar(&s.ready, "ready", 0, "")
@@ -107,6 +110,9 @@ func parse(args []string, help io.Writer) (settings, error) {
 	}
 	if err == nil && s.limits != "" && s.limits != limitsRequired && s.limits != limitsWatched {
 		err = fmt.Errorf("--limits is %s or %s, not %.80q", limitsRequired, limitsWatched, s.limits)
+	}
+	if err == nil && (s.pool < 0 || s.pool > gvisor.MaxPool) {
+		err = fmt.Errorf("--pool is 0 to %d, not %d", gvisor.MaxPool, s.pool)
 	}
 	for _, path := range []*string{&s.socket, &s.state} {
 		if err == nil {
@@ -132,12 +138,12 @@ func (s settings) run(ctx context.Context) error {
 	switch {
 	case os.Geteuid() != 0:
 		return s.asUser(ctx)
-	case s.check:
-		return s.examine(ctx)
 	case s.detach:
 		return s.background(ctx)
 	case !s.inside:
 		return s.enter()
+	case s.check:
+		return s.examine(ctx)
 	}
 	return s.keep(ctx)
 }
@@ -151,30 +157,6 @@ func (s settings) driver() (gvisor.Options, error) {
 	dir := filepath.Dir(self)
 	return gvisor.Options{
 		Root: s.state, Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
-		Watched: s.limits == limitsWatched || s.limits == "" && userns.Inside(), User: s.user,
+		Watched: s.limits == limitsWatched || s.limits == "" && userns.Inside(), User: s.user, Pool: s.pool,
 	}, nil
-}
-
-// examine prints what the driver finds on this host.
-func (s settings) examine(ctx context.Context) error {
-	o, err := s.driver()
-	if err != nil {
-		return err
-	}
-	return print(gvisor.Check(ctx, o))
-}
-
-// print writes findings as JSON; the first that forbids a box is its error.
-func print(findings []sandbox.Finding) error {
-	out := json.NewEncoder(os.Stdout)
-	out.SetIndent("", "  ")
-	if err := out.Encode(findings); err != nil {
-		return err
-	}
-	for _, f := range findings {
-		if f.Level == "fail" {
-			return &cofferdam.Error{Op: "keeper.check", Kind: cofferdam.Unavailable, Subject: f.Name, Reason: f.Detail, Hint: f.Fix}
-		}
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 
 	"cofferdam"
 	"cofferdam/internal/userns"
@@ -19,7 +20,7 @@ const readyFD = 4
 
 // asUser starts this program as uid 0 of a namespace of the user's own.
 func (s settings) asUser(ctx context.Context) error {
-	args := []string{"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--user"}
+	args := []string{"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--pool", strconv.Itoa(s.pool), "--user"}
 	switch {
 	case s.check:
 		return s.examineAsUser(ctx, append(args, "--check"))
@@ -50,10 +51,15 @@ func outcome(cmd *exec.Cmd) error {
 func (s settings) examineAsUser(ctx context.Context, args []string) error {
 	cmd, life, err := userns.Command(args, minimalEnv(), false)
 	if err != nil {
-		return print([]sandbox.Finding{{
-			Name: "user-namespace", Level: "fail", Fix: cofferdam.HintOf(err),
+		missing := []sandbox.Finding{{
+			Name: "user-namespace", Level: sandbox.Fail, Fix: cofferdam.HintOf(err),
 			Detail: fmt.Sprintf("uid %d cannot have one: %v", os.Geteuid(), reason(err)),
-		}})
+		}}
+		var list []sandbox.Survey
+		for _, t := range []sandbox.Tier{sandbox.GVisor, sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
+			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), missing))
+		}
+		return print(os.Stdout, list)
 	}
 	defer life.Close()
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()

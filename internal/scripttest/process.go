@@ -120,7 +120,7 @@ func (b *bench) serve(bin string, env []string) error {
 	}
 	var err error
 	if b.keeper == nil {
-		b.keeper, err = start(b.work, env, filepath.Join(bin, "cofferdam-keeper"), "--socket", keeper, "--state", filepath.Join(b.state, "keeper"))
+		b.keeper, err = start(b.work, env, filepath.Join(bin, "cofferdam-keeper"), "--socket", keeper, "--state", filepath.Join(b.state, "keeper"), "--pool", "0")
 		if err != nil {
 			return err
 		}
