@@ -216,7 +216,18 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 		return err
 	}
 	// git did not take the objects: what was asked for was allowed, and failed.
-	return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, err })
+	return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) {
+		return gateway.Outcome{Fields: objects(err)}, err
+	})
+}
+
+// objects says on record that a push failed for what is in it, so that trying
+// again will not help: fsck found a fault in an object, and no disk was full.
+func objects(err error) map[string]string {
+	if x := (*repo.RefusedError)(nil); errors.As(err, &x) && strings.Contains(x.Reason+x.Message, "fsck error") {
+		return map[string]string{"objects": "refused"}
+	}
+	return nil
 }
 
 func (g *Gateway) roomLeft() error {
