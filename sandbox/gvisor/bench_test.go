@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,12 +35,16 @@ var errFirstByte = errors.New("first byte is here")
 
 // firstByte starts a command and returns once its first output arrived.
 func firstByte(b sandbox.Box) error {
+	return firstByteOf(b, sandbox.Command{Argv: []string{"/usr/bin/echo", "x"}})
+}
+
+func firstByteOf(b sandbox.Box, c sandbox.Command) error {
 	ctx := context.Background()
-	id := cofferdam.ExecID(cofferdam.NewID("e"))
-	if err := b.Start(ctx, sandbox.Command{ID: id, Argv: []string{"/usr/bin/echo", "x"}}); err != nil {
+	c.ID = cofferdam.ExecID(cofferdam.NewID("e"))
+	if err := b.Start(ctx, c); err != nil {
 		return err
 	}
-	_, err := b.Attach(ctx, id, sandbox.Offsets{}, func(sandbox.Stream, int64, []byte) error { return errFirstByte })
+	_, err := b.Attach(ctx, c.ID, sandbox.Offsets{}, func(sandbox.Stream, int64, []byte) error { return errFirstByte })
 	if errors.Is(err, errFirstByte) {
 		return nil
 	}
@@ -151,3 +158,158 @@ func BenchmarkHostExecFirstByte(b *testing.B) {
 	}
 	report(b, "first-byte", first)
 }
+
+// BenchmarkClaim is a box that was made ahead: from asking for it to the first
+// byte of a shell command. The pool is full again before the next one.
+func BenchmarkClaim(b *testing.B) {
+	d := newPooled(b, 1)
+	newBox(b, d)
+	var times []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		waiting(b, d, 1)
+		b.StartTimer()
+		began := time.Now()
+		box := newBox(b, d)
+		if err := firstByteOf(box, sandbox.Command{Shell: "echo x"}); err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, time.Since(began))
+		b.StopTimer()
+		if nameOf(box) == box.ID() {
+			b.Fatal("it was not made ahead")
+		}
+		if err := box.Destroy(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	report(b, "first-byte", times)
+}
+
+// hold64 is a command that holds 64 MiB that do not compress.
+const hold64 = `exec python3 -c "
+import os, sys
+keep = os.urandom(64 << 20)
+print(len(keep), flush=True)
+sys.stdin.read()"`
+
+// BenchmarkSuspend is a box of 64 MiB to disk and back, to the first byte of a
+// command in it.
+func BenchmarkSuspend(b *testing.B) {
+	box := newBox(b, newDriver(b))
+	ctx := context.Background()
+	if err := firstByteOf(box, sandbox.Command{Shell: hold64, Stdin: true}); err != nil {
+		b.Fatal(err)
+	}
+	var out, back []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		if err := box.Suspend(ctx); err != nil {
+			b.Fatal(err)
+		}
+		out = append(out, time.Since(began))
+		began = time.Now()
+		if err := box.Resume(ctx); err != nil {
+			b.Fatal(err)
+		}
+		if err := firstByte(box); err != nil {
+			b.Fatal(err)
+		}
+		back = append(back, time.Since(began))
+	}
+	report(b, "suspend", out)
+	report(b, "resume", back)
+}
+
+// BenchmarkFork is a box of 64 MiB with 5,000 files: how long it stands still,
+// and when five copies of it have run a command.
+func BenchmarkFork(b *testing.B) {
+	d := newDriver(b)
+	spec := func(s *sandbox.Spec) { s.Limits.Disk = 256 << 20 }
+	box := newBox(b, d, spec)
+	ctx := context.Background()
+	if _, r := sh(b, box, "for i in $(seq 50); do mkdir d$i; for j in $(seq 100); do echo $i $j >d$i/$j; done; done"); r.Exit != 0 {
+		b.Fatalf("%+v", r)
+	}
+	if err := firstByteOf(box, sandbox.Command{Shell: hold64, Stdin: true}); err != nil {
+		b.Fatal(err)
+	}
+	var still, five []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		s, err := box.Snapshot(ctx, newSnapshotID())
+		if err != nil {
+			b.Fatal(err)
+		}
+		still = append(still, s.Paused)
+		var making sync.WaitGroup
+		clones := make([]sandbox.Box, 5)
+		for i := range clones {
+			making.Go(func() {
+				clones[i] = newBox(b, d, spec, func(c *sandbox.Spec) { c.Snapshot = s.ID })
+				if err := firstByte(clones[i]); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		making.Wait()
+		five = append(five, time.Since(began))
+		b.StopTimer()
+		for _, c := range clones {
+			if err := c.Destroy(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := d.RemoveSnapshot(ctx, s.ID); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	report(b, "stands-still", still)
+	report(b, "five-ready", five)
+}
+
+// BenchmarkPoolIdle is what boxes in the pool cost while they wait: processor
+// time per second of each, and memory that is theirs or their share of it.
+func BenchmarkPoolIdle(b *testing.B) {
+	const boxes, look = 4, 2 * time.Second
+	d := newPooled(b, boxes)
+	newBox(b, d)
+	all := waiting(b, d, boxes)
+	for b.Loop() {
+		before, began := int64(0), time.Now()
+		for _, x := range all {
+			before += int64(cpuTime(b, x))
+		}
+		time.Sleep(look)
+		after, pss := int64(0), int64(0)
+		for _, x := range all {
+			after += int64(cpuTime(b, x))
+			pss += pssOf(b, x)
+		}
+		b.ReportMetric(float64(after-before)/float64(time.Millisecond)/time.Since(began).Seconds()/boxes, "cpu-ms/s/box")
+		b.ReportMetric(float64(pss)/boxes/(1<<20), "pss-MiB/box")
+	}
+}
+
+// pssOf is what the processes of a box hold in memory; what several share counts
+// in parts.
+func pssOf(b *testing.B, box sandbox.Box) (sum int64) {
+	for _, pid := range processes(b, box) {
+		data, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			var kib int64
+			if _, err := fmt.Sscanf(line, "Pss: %d kB", &kib); err == nil {
+				sum += kib << 10
+			}
+		}
+	}
+	return sum
+}
+
+// nameOf is what a box is called on the host.
+func nameOf(b sandbox.Box) cofferdam.BoxID { return b.(*box).name }

@@ -83,7 +83,7 @@ func must(t *testing.T, errs ...error) {
 }
 
 // processes lists what runs in the box's control group.
-func processes(t *testing.T, b sandbox.Box) []string {
+func processes(t testing.TB, b sandbox.Box) []string {
 	t.Helper()
 	x := b.(*box)
 	data, err := os.ReadFile(x.d.cgroups.dir("memory", string(x.name)) + "/cgroup.procs")
@@ -97,7 +97,7 @@ func processes(t *testing.T, b sandbox.Box) []string {
 }
 
 // cpuTime is what the processes of a box have used.
-func cpuTime(t *testing.T, b sandbox.Box) time.Duration {
+func cpuTime(t testing.TB, b sandbox.Box) time.Duration {
 	t.Helper()
 	var sum int64
 	for _, pid := range processes(t, b) {
