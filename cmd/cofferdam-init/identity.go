@@ -27,6 +27,10 @@ func (b *box) quiet() {
 	if b.resting {
 		return // a host that asks twice is a broken host
 	}
+	if err := b.group.freeze(true); err != nil {
+		fmt.Fprintln(os.Stderr, "cofferdam-init: "+err.Error())
+		return // a host without an answer takes no copy
+	}
 	b.outMu.Lock()
 	b.resting = true
 	if _, err := b.out.Write(guest.AppendFrame(nil, guest.Frame{Kind: guest.KindIsQuiet})); err != nil {
@@ -42,6 +46,9 @@ func (b *box) wake(p []byte) {
 	if err := json.Unmarshal(p, &id); err != nil {
 		answer.Error = "the host's identity for this box cannot be read"
 	} else if err := become(id); err != nil {
+		answer.Error = err.Error()
+	}
+	if err := b.group.freeze(false); err != nil && answer.Error == "" {
 		answer.Error = err.Error()
 	}
 	if b.resting {

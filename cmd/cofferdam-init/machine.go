@@ -226,6 +226,9 @@ func buildRoot(m guest.Machine) error {
 			return fmt.Errorf("place file %s: %w", f.Path, err)
 		}
 	}
+	if err := mountNew("groups", newRoot+groupDir, "cgroup2", walls|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
 	if err := unix.Mount("", newRoot, "", unix.MS_REMOUNT|unix.MS_RDONLY|walls, ""); err != nil {
 		return fmt.Errorf("make root read-only: %w", err)
 	}

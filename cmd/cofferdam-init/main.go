@@ -102,6 +102,7 @@ type box struct {
 	byPID    map[int]*command    // running first processes
 	forkExec starter             // makes the process of a command; called with mu held
 
+	group   *group // of all commands, where the kernel is the box's own; set before the first
 	meter   meter
 	watched bool // guarded by mu: the meter is being read
 }
@@ -136,13 +137,21 @@ func (b *box) configure(f guest.Frame) error {
 			return fmt.Errorf("mount /proc: %w", err)
 		}
 	}
+	if b.config.OwnKernel {
+		g, err := newGroup(b.config.PIDs)
+		if err != nil {
+			return err
+		}
+		b.group, b.forkExec = g, g.start
+	}
 	limits := []struct {
 		name string
 		what int
 		to   int64
 	}{{"open files", unix.RLIMIT_NOFILE, b.config.OpenFiles}, {"processes", unix.RLIMIT_NPROC, b.config.PIDs}}
 	for _, l := range limits {
-		if l.to <= 0 {
+		// A limit of the user's would be met before the group's, and not counted.
+		if l.to <= 0 || l.what == unix.RLIMIT_NPROC && b.group != nil {
 			continue
 		}
 		v := syscall.Rlimit{Cur: uint64(l.to), Max: uint64(l.to)}

@@ -29,6 +29,7 @@ type meter struct {
 	mu     sync.Mutex
 	met    map[sandbox.Exhaustion]time.Time // guarded by mu
 	looked time.Time                        // guarded by mu
+	last   events                           // of the group, when last read; guarded by mu
 }
 
 // since lists the limits that were seen met after a moment.
@@ -78,6 +79,7 @@ func (b *box) sample() {
 			m.met[sandbox.ExhaustedTemp] = now
 		}
 	}
+	b.sampleKernel(now)
 	if now.Sub(m.looked) < sampleFresh {
 		return
 	}
@@ -90,12 +92,35 @@ func (b *box) sample() {
 		}
 	}
 	limit := b.config.PIDs
+	if b.group != nil {
+		limit = 0 // its group counts
+	}
 	if limit > 0 && max(tasks, most) >= limit*almost/32 {
 		m.met[sandbox.ExhaustedPIDs] = now
 	}
 	// Of many that come and go, half are gone before they are looked into.
 	if now = time.Now(); limit > 0 && others() >= limit*almost/32 {
 		m.met[sandbox.ExhaustedPIDs] = now
+	}
+}
+
+// sampleKernel looks at what the box's own kernel counts. meter.mu is held.
+func (b *box) sampleKernel(now time.Time) {
+	if b.group == nil {
+		return
+	}
+	e, m := b.group.events(), &b.meter
+	if e.memory > m.last.memory {
+		m.met[sandbox.ExhaustedMemory] = now
+	}
+	if e.pids > m.last.pids {
+		m.met[sandbox.ExhaustedPIDs] = now
+	}
+	m.last = e
+	for _, dir := range b.config.Disks {
+		if diskFull(dir) {
+			m.met[sandbox.ExhaustedDisk] = now
+		}
 	}
 }
 

@@ -370,7 +370,7 @@ func (h *Host) finish(c *command, lost bool) {
 		r.Exhausted = []sandbox.Exhaustion{sandbox.ExhaustedTime}
 	}
 	if c.exit != nil {
-		r.Exhausted = append(r.Exhausted, seen(c.exit.Met)...)
+		r.Exhausted = append(r.Exhausted, seen(c.exit.Met, h.o.OwnKernel)...)
 	}
 	go func() {
 		if c.watch != nil {
@@ -388,9 +388,13 @@ func (h *Host) finish(c *command, lost bool) {
 }
 
 // seen keeps of what pid 1 says the limits that only it can see, once each.
-func seen(met []sandbox.Exhaustion) []sandbox.Exhaustion {
+func seen(met []sandbox.Exhaustion, ownKernel bool) []sandbox.Exhaustion {
 	var list []sandbox.Exhaustion
-	for _, e := range []sandbox.Exhaustion{sandbox.ExhaustedTemp, sandbox.ExhaustedPIDs, sandbox.ExhaustedFiles} {
+	known := []sandbox.Exhaustion{sandbox.ExhaustedTemp, sandbox.ExhaustedPIDs, sandbox.ExhaustedFiles}
+	if ownKernel {
+		known = append(known, sandbox.ExhaustedMemory, sandbox.ExhaustedDisk)
+	}
+	for _, e := range known {
 		if slices.Contains(met, e) {
 			list = append(list, e)
 		}

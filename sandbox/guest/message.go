@@ -23,6 +23,11 @@ type Config struct {
 	// Sized are folders in memory with a size of their own. A command that ran
 	// while one was full is told to have met sandbox.ExhaustedTemp.
 	Sized []string `json:"sized,omitempty"`
+	// OwnKernel says that pid 1's kernel is the box's alone: pid 1 bounds the
+	// commands' processes and memory itself, says which limit they met, and stops
+	// them while the talk is quiet. Disks are folders that are disks of the box.
+	OwnKernel bool     `json:"own_kernel,omitempty"`
+	Disks     []string `json:"disks,omitempty"`
 	// Identity is who the box is. Its zero value changes nothing.
 	Identity Identity `json:"identity"`
 }

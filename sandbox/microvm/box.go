@@ -3,6 +3,7 @@ package microvm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -34,6 +35,8 @@ type box struct {
 	mu   sync.Mutex
 	vm   running // nil while it is suspended; guarded by mu
 	gone bool    // everything it had is removed; guarded by mu
+
+	setupOver bool // guarded by mu
 }
 
 var _ sandbox.Box = (*box)(nil)
@@ -154,7 +157,7 @@ func (b *box) tearDown(reason string) error {
 	if b.gone {
 		return nil
 	}
-	var errs []error
+	errs := []error{b.finishSetup()}
 	if b.vm != nil {
 		b.vm.end()
 		b.vm = nil
@@ -185,6 +188,27 @@ func (d *Driver) forget(b *box) {
 	if known {
 		d.release(b.spec.ID, b.user)
 	}
+}
+
+// finishSetup has the machine write what it holds of its environment to the
+// disk. Whoever destroys a box whose setup did not end well throws it away.
+func (b *box) finishSetup() error {
+	if !b.spec.SetupPhase || b.setupOver || b.host == nil || b.vm == nil {
+		return nil
+	}
+	b.setupOver = true // it is tried once: what cannot answer is ended all the same
+	select {
+	case <-b.host.Done():
+		return nil // it ended by itself, and its commands say so
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), qmpPatience)
+	defer cancel()
+	b.host.Hold("the box is being destroyed")
+	if err := b.host.Quiet(ctx); err != nil {
+		return fmt.Errorf("the environment may lack what was written last: %w", err)
+	}
+	return nil
 }
 
 // flushEnv puts an environment image on the disk of the host, so that it

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"cofferdam"
@@ -112,10 +113,27 @@ func (b *box) options() guest.Options {
 		Config: guest.Config{
 			UID: sandbox.UserID, GID: sandbox.UserID,
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
-			Sized:    []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
+			Sized:     []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
+			OwnKernel: true, Disks: b.writableDisks(),
 			Identity: b.identity(),
 		},
-		Life: b.life,
+		Life:  b.life,
+		Watch: func(cofferdam.ExecID) func(*sandbox.Result) { return explain },
+	}
+}
+
+// writableDisks are the folders of the box that can be full as a disk is.
+func (b *box) writableDisks() []string {
+	if b.spec.SetupPhase {
+		return []string{sandbox.WorkDir, sandbox.EnvDir}
+	}
+	return []string{sandbox.WorkDir}
+}
+
+// explain says in words when a command ended for want of memory.
+func explain(r *sandbox.Result) {
+	if slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) && r.Signal == 9 && !r.TimedOut {
+		r.Reason = "ended because the box needed more memory than its limit"
 	}
 }
 

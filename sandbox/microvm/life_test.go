@@ -3,6 +3,9 @@ package microvm
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,17 +15,11 @@ import (
 	"cofferdam/sandbox"
 )
 
-// TestStandStill pauses, suspends and copies one box: what runs in it goes on,
-// and each of the two copies is another machine.
-func TestStandStill(t *testing.T) {
-	d, ctx := newDriver(t), context.Background()
-	image := smallImage(t)
-	b := newBox(t, d, func(s *sandbox.Spec) { s.Image = image })
-	if err := b.Start(ctx, sandbox.Command{ID: "count", Shell: "i=0; while [ ! -e /work/stop ]; do i=$((i+1)); echo $i; sleep 0.1; done; echo over"}); err != nil {
-		t.Fatal(err)
-	}
-	sh(t, b, "echo kept >/work/file; echo kept >/tmp/file; sync")
-
+// testStandStill pauses and suspends a box: what runs in it goes on.
+func testStandStill(t *testing.T, b *box) {
+	ctx := context.Background()
+	startCounting(t, b)
+	sh(t, b, "echo kept >/work/file; echo kept >/tmp/file")
 	if err := b.Pause(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +29,13 @@ func TestStandStill(t *testing.T) {
 	if err := b.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-
-	began := time.Now()
+	began, pid := time.Now(), b.machine().process().pid
 	if err := b.Suspend(ctx); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("suspended after %s", time.Since(began))
-	if b.(*box).machine() != nil {
-		t.Error("a suspended box has a machine")
+	if b.machine() != nil || exists(b.memoryFile()) || exists(fmt.Sprintf("/proc/%d", pid)) {
+		t.Error("a suspended box has a machine, or memory")
 	}
 	began = time.Now()
 	if err := b.Resume(ctx); err != nil {
@@ -49,32 +45,49 @@ func TestStandStill(t *testing.T) {
 	if got, _ := sh(t, b, "cat /work/file /tmp/file"); got != "kept\nkept" {
 		t.Errorf("after suspending: %q", got)
 	}
+}
 
+const counting = "i=0; while [ ! -e /work/stop ]; do i=$((i+1)); echo $i; sleep 0.1; done; echo over"
+
+func startCounting(t *testing.T, b *box) {
+	t.Helper()
+	if err := b.Start(context.Background(), sandbox.Command{ID: "count", Shell: counting}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testCopies makes two boxes of one snapshot: each of the three is another
+// machine, and what ran goes on in each.
+func testCopies(t *testing.T, b *box) {
+	ctx := context.Background()
 	id := sandbox.SnapshotID("s-" + strings.Repeat("0", 32))
 	s, err := b.Snapshot(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("snapshot of %d MiB, box paused for %s", s.Size>>20, s.Paused)
-	var seen [3]string
-	for i := range seen {
-		copied := b
+	var seen []string
+	for i, hostname := range []string{"", "copy1", "copy2"} {
+		copied := sandbox.Box(b)
 		if i > 0 {
 			began := time.Now()
-			copied = newBox(t, d, func(s *sandbox.Spec) { s.Image, s.Snapshot, s.Hostname = image, id, "copy"+string(rune('0'+i)) })
+			copied = newBox(t, b.d, func(s *sandbox.Spec) { *s = b.spec; s.ID, s.Snapshot, s.Hostname = newID(), id, hostname })
 			t.Logf("copy made after %s", time.Since(began))
 			sh(t, copied, "true")
 			t.Logf("and its first command ended after %s", time.Since(began))
 		}
-		got, _ := sh(t, copied, "cat /work/file /tmp/file | tr '\\n' ' '")
-		if got != "kept kept" {
+		if got, _ := sh(t, copied, "cat /work/file /tmp/file | tr '\\n' ' '"); got != "kept kept" {
 			t.Errorf("copy %d: %q", i, got)
 		}
-		seen[i], _ = sh(t, copied, "hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1")
 		if now, _ := sh(t, copied, "date +%s"); !near(now) {
 			t.Errorf("copy %d: its clock says %q", i, now)
 		}
-		sh(t, copied, "echo "+seen[i][:4]+" >/work/mine; touch /work/stop")
+		got, _ := sh(t, copied, "hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1")
+		seen = append(seen, got)
+		sh(t, copied, "echo mine >/work/file; touch /work/stop")
+		if c, err := copied.Wait(ctx, sandbox.Idle); err != nil || c.State != sandbox.Idle {
+			t.Errorf("copy %d: what ran in it did not end: %+v, %v", i, c, err)
+		}
 	}
 	for i := range seen {
 		for j := range i {
@@ -85,22 +98,39 @@ func TestStandStill(t *testing.T) {
 			}
 		}
 	}
-	var out bytes.Buffer
-	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: "count", Shell: "x"}, &out, nil)
-	if err != nil || r.Exit != 0 || !strings.HasSuffix(out.String(), "over\n") {
-		t.Errorf("the command that ran all the time: %+v, %v", r, err)
+	wantCount(t, b)
+	f, err := os.OpenFile(filepath.Join(b.d.snapshotDir(id), memoryCopy), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, line := range strings.Fields(strings.TrimSuffix(out.String(), "over\n")) {
-		if line != strings.TrimSpace(line) || line != itoa(i+1) {
-			t.Fatalf("line %d is %q", i+1, line)
-		}
+	if _, err := f.WriteAt([]byte("changed"), 1<<20); err != nil {
+		t.Fatal(err)
 	}
-	if err := d.RemoveSnapshot(ctx, id); err != nil {
+	f.Close()
+	_, err = b.d.Create(ctx, func() sandbox.Spec { s := b.spec; s.ID, s.Snapshot = newID(), id; return s }())
+	if cofferdam.KindOf(err) != cofferdam.Tampered {
+		t.Errorf("a box of a snapshot that was changed: %v", err)
+	}
+	if err := b.d.RemoveSnapshot(ctx, id); err != nil {
 		t.Error(err)
 	}
 }
 
-func itoa(n int) string { return strconv.Itoa(n) }
+// wantCount wants the counting command of before to have gone on without a gap.
+func wantCount(t *testing.T, b sandbox.Box) {
+	t.Helper()
+	var out bytes.Buffer
+	r, err := sandbox.Run(context.Background(), b, sandbox.Command{ID: "count", Shell: counting}, &out, nil)
+	lines := strings.Fields(out.String())
+	if err != nil || r.Exit != 0 || r.Lost || len(lines) < 2 || lines[len(lines)-1] != "over" {
+		t.Fatalf("the command that ran all the time: %+v, %v, %.100q", r, err, out.String())
+	}
+	for i, line := range lines[:len(lines)-1] {
+		if line != strconv.Itoa(i+1) {
+			t.Fatalf("line %d is %q", i+1, line)
+		}
+	}
+}
 
 // near says whether a clock's seconds are the host's, give or take a few.
 func near(text string) bool {
