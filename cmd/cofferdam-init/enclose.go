@@ -123,7 +123,7 @@ func (e *enclosure) network() error {
 	if !e.plan.TAP {
 		return wall.Raise(false)
 	}
-	tap, err := wall.OpenTAP()
+	tap, err := wall.OpenTAP(e.plan.Command == nil)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -67,6 +68,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err := r.prepare(ctx); err != nil {
 		return Result{}, err
 	}
+	// A short run ends before it has made anything that is worth collecting.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		defer close(r.ready)
@@ -141,7 +144,7 @@ func (r *run) box() process.OneOff {
 	o := process.OneOff{
 		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
 		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
-		Hide: []string{r.state.path("keys"), r.state.path("live"), r.state.path("traces"), r.state.path("copies")},
+		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
 		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
 	}
 	if w.git != "" {
@@ -210,21 +213,21 @@ func findState(getenv func(string) string) (state, error) {
 		dir = filepath.Join(getenv("HOME"), ".local", "state")
 	}
 	if !filepath.IsAbs(dir) {
-		return "", &cofferdam.Error{
+		return state{}, &cofferdam.Error{
 			Op: "local.Run", Kind: cofferdam.Invalid, Subject: "state folder", Reason: "neither XDG_STATE_HOME nor HOME is an absolute path",
 			Hint: "every run is recorded: set HOME",
 		}
 	}
-	s := state(filepath.Join(dir, "cofferdam"))
-	if err := os.MkdirAll(string(s), 0o700); err != nil {
-		return "", s.unusable(err)
+	dir = filepath.Join(dir, "cofferdam")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return state{}, state{dir: dir}.unusable(err)
 	}
 	// The box hides folders by their own names, not by those of links to them.
-	real, err := filepath.EvalSymlinks(string(s))
+	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return "", s.unusable(err)
+		return state{}, state{dir: dir}.unusable(err)
 	}
-	return state(real), nil
+	return newState(real, getenv("XDG_RUNTIME_DIR")), nil
 }
 
 // inherited are the variables that a command gets as the caller has them. All

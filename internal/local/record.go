@@ -2,7 +2,9 @@ package local
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -41,10 +43,30 @@ type record struct {
 }
 
 // state is the folder in which everything of one user's runs is kept.
-type state string
+type state struct {
+	dir  string
+	live string // folder of the records of runs that go on
+}
 
 func (s state) path(parts ...string) string {
-	return filepath.Join(append([]string{string(s)}, parts...)...)
+	return filepath.Join(append([]string{s.dir}, parts...)...)
+}
+
+// newState finds the folder for the records of runs that go on: in memory if
+// this user has such a place, since they are as short-lived as their process and
+// to make a file on a disk takes a part of a short run.
+func newState(dir, runtime string) state {
+	s := state{dir: dir, live: filepath.Join(dir, "live")}
+	if runtime == "" && os.Geteuid() == 0 {
+		runtime = "/run"
+	}
+	var st unix.Stat_t
+	if !filepath.IsAbs(runtime) || unix.Stat(runtime, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(dir)) // two states of one user keep apart
+	s.live = filepath.Join(runtime, "cofferdam-run", fmt.Sprintf("%x", sum[:8]))
+	return s
 }
 
 // key opens the key that signs traces. It is made under a lock: two first runs
@@ -67,8 +89,8 @@ func (s state) key() (proof.Signer, error) {
 
 // prepare makes the folders.
 func (s state) prepare() error {
-	for _, dir := range []string{"keys", "live", "traces"} {
-		if err := os.MkdirAll(s.path(dir), 0o700); err != nil {
+	for _, dir := range []string{s.path("keys"), s.path("traces"), s.live} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return s.unusable(err)
 		}
 	}
@@ -78,7 +100,7 @@ func (s state) prepare() error {
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
 	return &cofferdam.Error{
-		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "state folder " + string(s), Reason: plain(err),
+		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "state folder " + s.dir, Reason: plain(err),
 		Hint: "every run is recorded: make the folder writable, or name another with XDG_STATE_HOME", Err: err,
 	}
 }
@@ -109,7 +131,7 @@ func (r *record) open() error {
 }
 
 // dir is where the record lies while the run goes on.
-func (r *record) dir() string { return r.state.path("live", string(r.id)) }
+func (r *record) dir() string { return filepath.Join(r.state.live, string(r.id)) }
 
 // put records what the platform did.
 func (r *record) put(e cofferdam.Event) error {
@@ -197,7 +219,7 @@ func appear(path string, write func(io.Writer) error) error {
 // tidy ends the records of runs whose process was killed, and removes the
 // oldest traces. What it cannot do is left to the next run.
 func (s state) tidy(own cofferdam.SessionID) {
-	for _, e := range list(s.path("live")) {
+	for _, e := range list(s.live) {
 		info, err := e.Info()
 		if e.Name() == string(own) || err != nil || time.Since(info.ModTime()) < settled {
 			continue

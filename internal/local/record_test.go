@@ -13,6 +13,27 @@ import (
 	"cofferdam/sandbox"
 )
 
+// testState is one whose live records lie in it too.
+func testState(dir string) state { return newState(dir, "none") }
+
+// TestLiveRecords: they lie in memory if the user has a place there that is
+// nobody else's, apart for each state.
+func TestLiveRecords(t *testing.T) {
+	own, open := t.TempDir(), t.TempDir()
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	a, b := newState("/a", own), newState("/b", own)
+	if !within(a.live, own) || !within(b.live, own) || a.live == b.live {
+		t.Errorf("live records of two states: %s, %s", a.live, b.live)
+	}
+	for _, dir := range []string{open, "relative", filepath.Join(own, "absent")} {
+		if s := newState("/a", dir); s.live != "/a/live" {
+			t.Errorf("%s: live records in %s", dir, s.live)
+		}
+	}
+}
+
 // verify checks the export in file with the public key beside the state.
 func verify(t *testing.T, s state, file string) (proof.Report, string) {
 	t.Helper()
@@ -40,7 +61,7 @@ func verify(t *testing.T, s state, file string) (proof.Report, string) {
 // beside it, and nothing is left of the live record. Many first runs at a time
 // share one key.
 func TestRecordOfARun(t *testing.T) {
-	s := state(filepath.Join(t.TempDir(), "cofferdam"))
+	s := testState(filepath.Join(t.TempDir(), "cofferdam"))
 	var wg sync.WaitGroup
 	files := make([]string, 8)
 	for i := range files {
@@ -68,7 +89,7 @@ func TestRecordOfARun(t *testing.T) {
 			t.Errorf("%d events: %s", r.Events, text)
 		}
 	}
-	if left := list(s.path("live")); len(left) != 0 {
+	if left := list(s.live); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -76,7 +97,7 @@ func TestRecordOfARun(t *testing.T) {
 // TestKilledRunIsFinished: the record of a run whose process was killed is
 // sealed and exported by a later run, and one that goes on is left alone.
 func TestKilledRunIsFinished(t *testing.T) {
-	s := state(filepath.Join(t.TempDir(), "cofferdam"))
+	s := testState(filepath.Join(t.TempDir(), "cofferdam"))
 	for _, id := range []cofferdam.SessionID{"s-killed", "s-running"} {
 		r, err := s.open(id)
 		if err != nil {
@@ -97,14 +118,14 @@ func TestKilledRunIsFinished(t *testing.T) {
 	}
 	old := time.Now().Add(-time.Hour)
 	for _, id := range []string{"s-killed", "s-running"} {
-		if err := os.Chtimes(s.path("live", id), old, old); err != nil {
+		if err := os.Chtimes(filepath.Join(s.live, id), old, old); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.tidy("s-me")
 	traces := list(s.path("traces"))
-	if len(traces) != 1 || len(list(s.path("live"))) != 1 {
-		t.Fatalf("traces %v, live %v", traces, list(s.path("live")))
+	if len(traces) != 1 || len(list(s.live)) != 1 {
+		t.Fatalf("traces %v, live %v", traces, list(s.live))
 	}
 	if _, text := verify(t, s, s.path("traces", traces[0].Name())); !strings.Contains(text, "was killed") || !strings.Contains(text, "s-killed") {
 		t.Errorf("the trace: %s", text)
@@ -113,7 +134,7 @@ func TestKilledRunIsFinished(t *testing.T) {
 
 // TestTracesAreBounded: the oldest go.
 func TestTracesAreBounded(t *testing.T) {
-	s := state(t.TempDir())
+	s := testState(t.TempDir())
 	if err := s.prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +157,12 @@ func TestNoRecordNoRun(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := state(filepath.Join(file, "cofferdam")).open("s-1"); cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(cofferdam.HintOf(err), "XDG_STATE_HOME") {
+	if _, err := testState(filepath.Join(file, "cofferdam")).open("s-1"); cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(cofferdam.HintOf(err), "XDG_STATE_HOME") {
 		t.Errorf("opened a record in a file: %v", err)
 	}
 	for _, env := range []map[string]string{{}, {"HOME": "here"}, {"XDG_STATE_HOME": "here", "HOME": "/x"}} {
 		if s, err := findState(func(n string) string { return env[n] }); err == nil {
-			t.Errorf("%v: %s", env, s)
+			t.Errorf("%v: %v", env, s)
 		}
 	}
 }

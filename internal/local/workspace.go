@@ -61,12 +61,12 @@ func noWorkspace(dir, reason, hint string) error {
 // about this user's next login, or about this machine, is not a workspace.
 func checkWorkspace(dir, home string, s state) error {
 	hint := "change into a project's own folder, or name one with --workspace"
-	for _, of := range []struct{ path, what string }{{home, "home folder"}, {string(s), "record of all runs"}} {
+	for _, of := range []struct{ path, what string }{{home, "home folder"}, {s.dir, "record of all runs"}} {
 		if of.path != "" && within(of.path, dir) {
 			return noWorkspace(dir, "it holds the whole "+of.what, hint)
 		}
 	}
-	if within(dir, string(s)) && !within(dir, s.path("copies")) {
+	if within(dir, s.dir) && !within(dir, s.path("copies")) {
 		return noWorkspace(dir, "it lies in the record of all runs", hint)
 	}
 	for _, system := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/run"} {

@@ -38,7 +38,7 @@ func real(t *testing.T) string {
 func TestWorkspaceIsAProject(t *testing.T) {
 	home := real(t)
 	shell(t, home, "mkdir -p shop/sub .ssh .config/x .cache/x .local/share/x .local/bin .local/state/cofferdam/copies/a/shop .local/state/cofferdam/keys; ln -s .ssh link; touch file; ln -s shop good")
-	s := state(filepath.Join(home, ".local/state/cofferdam"))
+	s := testState(filepath.Join(home, ".local/state/cofferdam"))
 	for dir, refused := range map[string]bool{
 		"": true, "..": true, ".ssh": true, ".config": true, ".config/x": true, "link": true, ".local": true, ".local/bin": true, "file": true, "absent": true,
 		".local/state": true, ".local/state/cofferdam": true, ".local/state/cofferdam/keys": true,
@@ -98,7 +98,7 @@ func TestLinkedWorktree(t *testing.T) {
 
 // TestCopyLeavesTheOriginal: a copy has the same files, links, modes and times.
 func TestCopyLeavesTheOriginal(t *testing.T) {
-	dir, s := real(t), state(real(t))
+	dir, s := real(t), testState(real(t))
 	shell(t, dir, "mkdir -p shop/empty && cd shop && git init -q && printf 'a b' > 'a b' && ln -s 'a b' l && ln 'a b' hard && chmod 755 'a b' && truncate -s 100M sparse && printf 'sparse\n' > .gitignore && git add -A && git commit -q -m a")
 	w := workspace{dir: filepath.Join(dir, "shop"), from: filepath.Join(dir, "shop")}
 	if err := w.copy(t.Context(), s, "s-1"); err != nil {

@@ -22,15 +22,20 @@ var (
 const tunPath = "/dev/net/tun"
 
 // OpenTAP makes the network device of this namespace and returns a queue of it:
-// while that is open, the device is there.
-func OpenTAP() (int, error) {
+// while that is open, the device is there. Only a device that is lent again
+// needs more queues than one, and room for 256 takes the kernel a while.
+func OpenTAP(again bool) (int, error) {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, &Error{LayerTAP, fmt.Errorf("open %s: %w", tunPath, err)}
 	}
 	req, err := unix.NewIfreq(Device)
 	if err == nil {
-		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE)
+		flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		if again {
+			flags |= unix.IFF_MULTI_QUEUE
+		}
+		req.SetUint16(flags)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
 	if err == nil {
