@@ -331,6 +331,7 @@ type Session struct {
 	Kernel      string    `json:"kernel,omitempty"`
 	Image       string    `json:"image,omitempty"`
 	Environment Digest    `json:"environment,omitempty"`
+	Found       string    `json:"environment_found,omitempty"` // hit or miss of the environment, and why
 	Policy      Digest    `json:"policy,omitempty"`
 	TraceSize   uint64    `json:"trace_size,omitempty"` // events, the seal included
 	TraceRoot   Digest    `json:"trace_root,omitempty"`

@@ -32,7 +32,10 @@ const (
 
 var (
 	agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-	keyText   = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
+	// An image of the operator's, or HOST/NAME with a tag or digest.
+	imageName       = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/@+-]{0,511}$`)
+	environmentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	keyText         = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 )
 
 // Check says what is wrong with a request as such; nil if nothing is. Whether
@@ -134,8 +137,11 @@ func checkReach(r cofferdam.TaskRequest) error {
 		}
 	}
 	if len(r.Image) > MaxPath || strings.ContainsRune(r.Image, 0) ||
-		r.Image != "" && r.Image != "host" && (!filepath.IsAbs(r.Image) || filepath.Clean(r.Image) != r.Image) {
-		return invalid("image", "must be \"host\" or a clean absolute path of a folder on the server", "leave --image out for the host's programs")
+		r.Image != "" && !imageName.MatchString(r.Image) && (!filepath.IsAbs(r.Image) || filepath.Clean(r.Image) != r.Image) {
+		return invalid("image", "must be \"host\", a clean absolute path of a folder on the server, or the name of an image", "leave --image out for the host's programs")
+	}
+	if r.Environment != "" && !environmentName.MatchString(r.Environment) {
+		return invalid("environment", "must be \"none\" or the name of a folder in .devcontainer", "leave --environment out for the repository's own definition")
 	}
 	if len(r.Repo) > MaxPath || len(r.Model) > MaxPath {
 		return invalid("name", "is too long", "list names with repo list and model list")

@@ -134,6 +134,15 @@ func (s *Store) Find(ctx context.Context, scope cofferdam.Scope, w environment.I
 	return found, s.resolve(dir, source, digest)
 }
 
+// Check says whether an image can have that name here, without asking anybody.
+func (s *Store) Check(name string) error {
+	host, _, found := strings.Cut(name, "/")
+	if _, named := s.o.Names[name]; named || found && slices.Contains(s.o.Registries, host) {
+		return nil
+	}
+	return refused(name, "this server has no image of that name, and takes none from such a registry", nil)
+}
+
 func hexOf(d cofferdam.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
 
 func rootOf(dir string, d cofferdam.Digest) string { return filepath.Join(dir, hexOf(d), "root") }

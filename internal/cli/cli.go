@@ -172,7 +172,7 @@ func groups() []commandGroup {
 		{"work", "Work", func(a *app) []*cobra.Command {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},
-		{"guard", "Guard", func(a *app) []*cobra.Command { return []*cobra.Command{newRepo(a), newModel(a), newAgent(a)} }},
+		{"guard", "Guard", func(a *app) []*cobra.Command { return []*cobra.Command{newRepo(a), newModel(a), newAgent(a), newEnvironment(a)} }},
 		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
 		{"server", "Server", func(a *app) []*cobra.Command {
 			return []*cobra.Command{newServe(a), newDoctor(a), newVersion(a), newCompletion(a)}

@@ -67,6 +67,7 @@ func newSessionView(a *app) *cobra.Command {
 				{"kernel", s.Kernel},
 				{"image", s.Image},
 				{"environment", string(s.Environment)},
+				{"found", s.Found},
 				{"policy", string(s.Policy)},
 				{"refused", strconv.FormatInt(s.Usage.Refused, 10)},
 				{"model calls", spent(s.Usage)},

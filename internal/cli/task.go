@@ -44,7 +44,8 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.StringVar(&t.commandFile, "command-file", "", "read --command from this file")
 	f.StringVar(&t.request.Model, "model", "", "model the agent calls (default: the only one)")
 	f.StringArrayVar(&t.request.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the agent may reach; splice:HOST passes unread (may repeat)")
-	f.StringVar(&t.request.Image, "image", "", "host, or a folder on the server (default host)")
+	f.StringVar(&t.request.Image, "image", "", "host, a folder on the server, or an image its operator allows (default: the definition's, or host)")
+	f.StringVar(&t.request.Environment, "environment", "", "none, or the name of a folder in .devcontainer (default: the repository's own definition)")
 	f.DurationVar(&t.timeout, "timeout", 0, "longest run of the agent, such as 30m (default: the server's)")
 	f.StringVar(&t.memory, "memory", "", "memory of the box, such as 4GiB")
 	f.StringVar(&t.disk, "disk", "", "size of its workspace")
@@ -303,7 +304,23 @@ func newTaskView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view TASK", Short: "Show everything about a task", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
 		Long: "Show everything about a task, by t-N, id or unique prefix of an id." + calling(), Example: "  cofferdam task view t-1",
-		RunE: viewed(a, (*client.Client).Task, taskLabels),
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
+			t, err := cl.Task(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.object(t)
+			}
+			lines := taskLabels(t)
+			for _, id := range t.Sessions {
+				s, err := cl.Session(c.Context(), string(id))
+				if err == nil && s.Found != "" { // a session that began just now has none yet
+					lines = append(lines, label{"environment", s.Phase + ": " + s.Found})
+				}
+			}
+			return a.labels(lines)
+		}),
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"cofferdam"
 	"cofferdam/environment"
 	"cofferdam/environment/image"
 )
@@ -40,4 +42,73 @@ func (s *server) collect(ctx context.Context) error {
 		s.log.InfoContext(ctx, "environment removed", slog.String("digest", string(g.Digest)), slog.String("name", g.Name))
 	}
 	return err
+}
+
+// kept is what boxes are made from, as the faces show it.
+type kept struct {
+	setups *environment.Cache
+	images *image.Store
+}
+
+// CheckImage implements service.Environments.
+func (k kept) CheckImage(name string) error { return k.images.Check(name) }
+
+// Environments implements service.Environments.
+func (k kept) Environments(scope cofferdam.Scope) []cofferdam.Environment {
+	var all []cofferdam.Environment
+	for _, e := range k.setups.List(scope) {
+		all = append(all, word(e))
+	}
+	images, used := k.images.List(scope)
+	for _, r := range images {
+		all = append(all, cofferdam.Environment{
+			Schema: "cofferdam/environment/v1", Digest: r.Digest, Kind: "image", Scope: scope, Name: r.Name, Source: r.Source,
+			Size: r.Size, Created: r.Made, Used: used[r.Digest].UTC(),
+		})
+	}
+	slices.SortStableFunc(all, func(a, b cofferdam.Environment) int { return b.Created.Compare(a.Created) })
+	return all
+}
+
+func word(e environment.Entry) cofferdam.Environment {
+	d := e.Definition
+	return cofferdam.Environment{
+		Schema: "cofferdam/environment/v1", Digest: e.Digest, Kind: "setup", Scope: d.Scope, Name: e.Name, Image: d.Image, Why: e.Why,
+		Setup: d.Setup, Allow: d.Allow, Size: e.Size, Created: e.Created.UTC(), Used: e.Used.UTC(),
+	}
+}
+
+// RemoveEnvironment implements service.Environments.
+func (k kept) RemoveEnvironment(scope cofferdam.Scope, d cofferdam.Digest, why string) error {
+	err := k.setups.Remove(scope, d, why)
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return k.images.Remove(scope, d, time.Now())
+	}
+	return err
+}
+
+// PruneEnvironments implements service.Environments. Images that a box may use
+// stay; the size counts results of setups alone.
+func (k kept) PruneEnvironments(scope cofferdam.Scope, oldest time.Duration, size int64) ([]cofferdam.Environment, error) {
+	now := time.Now()
+	setups, err := k.setups.Prune(scope, oldest, size, now)
+	var gone []cofferdam.Environment
+	for _, e := range setups {
+		gone = append(gone, word(e))
+	}
+	if err != nil || oldest == 0 {
+		return gone, err
+	}
+	for _, e := range k.Environments(scope) {
+		if e.Kind != "image" || now.Sub(e.Created) <= oldest {
+			continue
+		}
+		switch err := k.images.Remove(scope, e.Digest, now); {
+		case err == nil:
+			gone = append(gone, e)
+		case cofferdam.KindOf(err) != cofferdam.Conflict:
+			return gone, err
+		}
+	}
+	return gone, nil
 }

@@ -5,10 +5,35 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/secret"
 )
+
+// CheckImage implements Environments: there is one of the name web.
+func (m *Memory) CheckImage(name string) error {
+	if name != "web" {
+		return notFound("image", name)
+	}
+	return nil
+}
+
+// Environments implements Environments: one of each kind.
+func (m *Memory) Environments(scope cofferdam.Scope) []cofferdam.Environment {
+	return []cofferdam.Environment{
+		{Schema: "cofferdam/environment/v1", Digest: "sha256:aaaa1111", Kind: "setup", Scope: scope, Name: "shop/command"},
+		{Schema: "cofferdam/environment/v1", Digest: "sha256:aaaa2222", Kind: "image", Scope: scope, Name: "web"},
+	}
+}
+
+// RemoveEnvironment implements Environments.
+func (m *Memory) RemoveEnvironment(cofferdam.Scope, cofferdam.Digest, string) error { return m.Fail }
+
+// PruneEnvironments implements Environments.
+func (m *Memory) PruneEnvironments(scope cofferdam.Scope, _ time.Duration, _ int64) ([]cofferdam.Environment, error) {
+	return m.Environments(scope), m.Fail
+}
 
 // AddRepo implements Repos.
 func (m *Memory) AddRepo(_ context.Context, r cofferdam.Repo) error {

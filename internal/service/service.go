@@ -90,18 +90,19 @@ type Trace interface {
 // Options is what a Service is made from. All fields are needed unless a
 // comment says otherwise.
 type Options struct {
-	Scope    cofferdam.Scope // the project that this server serves
-	Version  string
-	Started  time.Time
-	Tasks    Tasks
-	Flow     Flow
-	Merges   Merges
-	Repos    Repos
-	Models   Models
-	Secrets  Secrets
-	Sessions Sessions
-	Receipts Receipts
-	Trace    Trace
+	Scope        cofferdam.Scope // the project that this server serves
+	Version      string
+	Started      time.Time
+	Tasks        Tasks
+	Flow         Flow
+	Merges       Merges
+	Repos        Repos
+	Models       Models
+	Secrets      Secrets
+	Sessions     Sessions
+	Receipts     Receipts
+	Trace        Trace
+	Environments Environments
 	// CheckUpstream looks at a repository before it is added and returns its
 	// base branch: the one asked for, or the one HEAD names.
 	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -56,10 +57,8 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if _, err := policy.ParseAllow(r.Allow, s.Presets); err != nil {
 		return cofferdam.Repo{}, err
 	}
-	if r.Image != "" && r.Image != "host" {
-		if info, err := os.Stat(r.Image); err != nil || !info.IsDir() {
-			return cofferdam.Repo{}, invalid(op, "image "+r.Image, "there is no such folder on the server", "leave --image away for an image of the host")
-		}
+	if err := s.settleImage(op, r.Image); err != nil {
+		return cofferdam.Repo{}, err
 	}
 	var repo cofferdam.Repo
 	if r.Repo == "" {
@@ -73,6 +72,20 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	}
 	r.Repo = repo.Name
 	return repo, nil
+}
+
+// settleImage refuses an image that this server cannot have.
+func (s *Service) settleImage(op, name string) error {
+	switch {
+	case name == "" || name == "host":
+		return nil
+	case !filepath.IsAbs(name):
+		return s.Environments.CheckImage(name)
+	}
+	if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		return invalid(op, "image "+name, "there is no such folder on the server", "leave --image away for an image of the host")
+	}
+	return nil
 }
 
 func (s *Service) settleModel(ctx context.Context, op string, r *cofferdam.TaskRequest, needs bool) error {

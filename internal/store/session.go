@@ -167,6 +167,7 @@ func (r run) view() cofferdam.Session {
 	}
 	v.Head, v.Said, v.Exit, v.Failure, v.Reason, v.Usage = res.Head, res.Said, res.Exit, res.Failure, res.Reason, res.Usage
 	v.Tier, v.Kernel, v.Image, v.Environment, v.Policy = res.Box.Tier, res.Box.Kernel, res.Box.Image, res.Box.Environment, res.Box.Policy
+	v.Found = res.Box.Found
 	v.TraceSize, v.TraceRoot, v.Sealed = res.Sealed.Size, res.Sealed.Root, res.Sealed.Time
 	return v
 }
