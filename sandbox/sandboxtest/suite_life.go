@@ -103,6 +103,7 @@ func testStops(t *testing.T, s *subject) {
 			b := s.box(t, nil)
 			b.shell(t, "echo kept >/tmp/kept; echo kept >/work/kept")
 			b.start(t, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countAloud}, Stdin: true})
+			b.waitFor(t, "count", "1\n")
 			b.waitFor(t, "count", "1\n") // a box may stop and go on before it says anything
 			err := way.stop(b, ctx)
 			if !s.offers(t, way.can, err) {
