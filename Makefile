@@ -19,6 +19,7 @@ help: ## list the targets
 
 build: ## build all programs into bin/
 	@build/ensure
+	@build/kernel
 	@$(STAGE) programs go build $(GOFLAGS_BUILD) -ldflags '-s -w' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 	@cd cmd/cofferdam-engine && ../../$(STAGE) engine go build $(GOFLAGS_BUILD) -ldflags '-s -w' -o ../../bin/cofferdam-engine .
 

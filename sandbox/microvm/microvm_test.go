@@ -35,8 +35,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testKernel is a folder with a kernel for tests, where none is installed.
-func testKernel() string { return os.Getenv("COFFERDAM_TEST_KERNEL") }
+// testKernel is the kernel that make build unpacks; "" for what is installed.
+func testKernel() string {
+	if dir, err := filepath.Abs("../../bin/kernel"); err == nil && exists(dir) {
+		return dir
+	}
+	return ""
+}
 
 // newDriver returns a driver that the test's end closes, or skips the test and
 // says which layer is missing.
