@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +31,7 @@ func programs() []string {
 
 func checkUser(_ context.Context, o Options) []sandbox.Finding {
 	if uid := o.Host.UID(); uid != 0 {
-		return one("root", Fail, "run it as root, for example with sudo", "runs as uid %d; boxes, namespaces and TAP devices need root for now", uid)
+		return one("root", Fail, "run it as root, for example with sudo", "runs as uid %d; the server needs root in this version, a keeper does not", uid)
 	}
 	return one("root", OK, "", "runs as root")
 }
@@ -51,45 +50,58 @@ func checkPrograms(_ context.Context, o Options) []sandbox.Finding {
 	return one("programs", OK, "", "all %d in %s", len(programs()), o.Config.Programs)
 }
 
-// checkKeeper runs the drivers' own checks.
-func checkKeeper(ctx context.Context, o Options) []sandbox.Finding {
+// checkTier is what the tier of this server's boxes needs.
+func (r *Report) checkTier(ctx context.Context, o Options) []sandbox.Finding {
+	tiers, broken := survey(ctx, o)
+	if broken != nil {
+		return broken
+	}
+	r.Tiers = tiers
+	for _, s := range tiers {
+		if s.Tier == o.Tier() {
+			return s.Findings
+		}
+	}
+	return one("keeper", Fail, "install all programs of one release together: make build", "it knows no tier %s", o.Tier())
+}
+
+// survey runs the drivers' own checks, each tier's.
+func survey(ctx context.Context, o Options) (tiers []sandbox.Survey, broken []sandbox.Finding) {
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
 	out, runErr := o.Host.Run(ctx, filepath.Join(o.Config.Programs, "cofferdam-keeper"), "--check", "--state", o.Config.KeeperState)
-	findings, err := parseFindings(out)
+	tiers, err := parseSurvey(out)
 	if err != nil {
 		if runErr != nil {
 			err = runErr
 		}
-		return one("keeper", Fail, "run cofferdam-keeper --check by hand and see what it says", "its checks could not be made: %v", err)
+		return nil, one("keeper", Fail, "run cofferdam-keeper --check by hand and see what it says", "its checks could not be made: %v", err)
 	}
-	return findings
+	return tiers, nil
 }
 
-// parseFindings reads a JSON list, or an object with the list as its items.
-func parseFindings(out []byte) ([]sandbox.Finding, error) {
-	out = bytes.TrimSpace(out)
-	var list []sandbox.Finding
-	if len(out) > 0 && out[0] == '{' {
-		var o struct {
-			Items []sandbox.Finding `json:"items"`
-		}
-		if err := json.Unmarshal(out, &o); err != nil {
-			return nil, err
-		}
-		list = o.Items
-	} else if err := json.Unmarshal(out, &list); err != nil {
-		return nil, errors.New("it printed no list of findings")
+// parseSurvey reads what cofferdam-keeper --check prints.
+func parseSurvey(out []byte) ([]sandbox.Survey, error) {
+	var all struct {
+		Schema string           `json:"schema"`
+		Tiers  []sandbox.Survey `json:"tiers"`
 	}
-	if len(list) == 0 {
+	if err := json.Unmarshal(out, &all); err != nil || all.Schema != "cofferdam/tiers/v1" {
+		return nil, errors.New("it printed no list of tiers")
+	}
+	if len(all.Tiers) == 0 {
 		return nil, errors.New("it found nothing at all")
 	}
-	for _, f := range list {
-		if f.Name == "" || (f.Level != OK && f.Level != Warn && f.Level != Fail) {
-			return nil, fmt.Errorf("finding %q has the level %q", f.Name, f.Level)
+	for i, s := range all.Tiers {
+		for _, f := range s.Findings {
+			if f.Name == "" || (f.Level != OK && f.Level != Warn && f.Level != Fail) {
+				return nil, fmt.Errorf("finding %q has the level %q", f.Name, f.Level)
+			}
 		}
+		// Whether a tier is usable follows from what was found, whatever it says.
+		all.Tiers[i] = sandbox.NewSurvey(s.Offer, s.Findings)
 	}
-	return list, nil
+	return all.Tiers, nil
 }
 
 func checkTools(_ context.Context, o Options) []sandbox.Finding {

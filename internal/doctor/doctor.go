@@ -30,6 +30,8 @@ const (
 type Report struct {
 	Schema string            `json:"schema"` // cofferdam/doctor/v1
 	Items  []sandbox.Finding `json:"items"`
+	Tier   sandbox.Tier      `json:"tier"`  // of this server's boxes; its findings are among the items
+	Tiers  []sandbox.Survey  `json:"tiers"` // what the host has for each
 }
 
 // Failed returns the findings that forbid a start.
@@ -71,12 +73,15 @@ type Options struct {
 	Serving bool
 }
 
+// Tier is that of the boxes of this server.
+func (o Options) Tier() sandbox.Tier { return sandbox.GVisor }
+
 // Run makes every check.
 func Run(ctx context.Context, o Options) Report {
-	r := Report{Schema: "cofferdam/doctor/v1"}
+	r := Report{Schema: "cofferdam/doctor/v1", Tier: o.Tier()}
 	o.Host = o.Host.filled()
 	checks := []func(context.Context, Options) []sandbox.Finding{
-		checkUser, checkPrograms, checkKeeper, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
+		checkUser, checkPrograms, r.checkTier, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
 	}
 	// They wait for programs and for the resolver, each for its own.
 	found := make([][]sandbox.Finding, len(checks))

@@ -18,7 +18,13 @@ import (
 	"cofferdam/sandbox"
 )
 
-const fine = `[{"name":"gvisor-systrap","level":"ok","detail":"runs"}]`
+const fine = `{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","can":["pause"],"findings":[{"name":"gvisor-systrap","level":"ok","detail":"runs"}]},
+{"tier":"microvm","usable":true,"findings":[{"name":"microvm-kvm","level":"fail","detail":"no","fix":"mend"}]}]}`
+
+// gvisor is what a keeper prints that found this of tier gvisor.
+func gvisor(findings string) string {
+	return `{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","findings":` + findings + `}]}`
+}
 
 // healthy is a host on which everything is well.
 func healthy(t *testing.T) Options {
@@ -75,6 +81,11 @@ func TestHealthyHost(t *testing.T) {
 		}
 		seen[f.Name] = true
 	}
+	// Another tier's faults are told and forbid nothing, and what a keeper says of
+	// usable is not believed.
+	if len(r.Tiers) != 2 || !r.Tiers[0].Usable || r.Tiers[1].Usable {
+		t.Errorf("tiers: %+v", r.Tiers)
+	}
 	if len(seen) < 9 {
 		t.Errorf("only %d checks", len(seen))
 	}
@@ -108,11 +119,12 @@ func TestFaults(t *testing.T) {
 		{"keeper", Fail, "--check", keeper("[]", nil)},
 		{"keeper", Fail, "--check", keeper("hello", nil)},
 		{"keeper", Fail, "--check", keeper("\x00\xff", nil)},
-		{"keeper", Fail, "--check", keeper(`[{"name":"x","level":"good"}]`, nil)},
-		{"keeper", Fail, "--check", keeper(`[{"level":"ok"}]`, nil)},
-		{"gvisor-systrap", Fail, "mend", keeper(`[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]`, errors.New("exit status 1"))},
-		{"gvisor-systrap", Fail, "mend", keeper(`{"items":[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]}`, nil)},
-		{"root", Fail, "worse", keeper(`[{"name":"root","level":"fail","detail":"no","fix":"worse"}]`, nil)},
+		{"keeper", Fail, "--check", keeper(gvisor(`[{"name":"x","level":"good"}]`), nil)},
+		{"keeper", Fail, "--check", keeper(gvisor(`[{"level":"ok"}]`), nil)},
+		{"gvisor-systrap", Fail, "mend", keeper(gvisor(`[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]`), errors.New("exit status 1"))},
+		{"keeper", Fail, "--check", keeper(`{"schema":"cofferdam/tiers/v1","tiers":[]}`, nil)},
+		{"keeper", Fail, "make build", keeper(`{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"process","findings":[{"name":"x","level":"ok"}]}]}`, nil)},
+		{"root", Fail, "worse", keeper(gvisor(`[{"name":"root","level":"fail","detail":"no","fix":"worse"}]`), nil)},
 		{"tools", Fail, "apt install git", func(o *Options) { o.Host.Find = func(string) (string, error) { return "", errors.New("no") } }},
 		{"state", Fail, "chmod 700", func(o *Options) { os.Chmod(o.Config.State, 0o755) }},
 		{"state", Fail, "--state", func(o *Options) { o.Config.State = filepath.Join(o.Config.Programs, "cofferdam-init") }},

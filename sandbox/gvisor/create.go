@@ -131,7 +131,10 @@ func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
 	if !hostnames.MatchString(s.Hostname) {
 		return invalid(fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
 	}
-	return errors.Join(d.checkEnv(*s), checkFiles(s.Files))
+	if err := d.checkEnv(*s); err != nil {
+		return err
+	}
+	return checkFiles(s.Files)
 }
 
 func (d *Driver) checkEnv(s sandbox.Spec) error {

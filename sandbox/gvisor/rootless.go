@@ -48,12 +48,16 @@ func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 	if !d.o.User || err != nil {
 		return list, err
 	}
-	for i := range list {
-		list[i].Can = slices.DeleteFunc(slices.Clone(list[i].Can), func(c sandbox.Capability) bool {
-			return c == sandbox.CanSetup || c == sandbox.CanSnapshot
-		})
-	}
-	return list, nil
+	return []sandbox.Offer{UserOffer()}, nil
+}
+
+// UserOffer is what boxes of an ordinary user can do.
+func UserOffer() sandbox.Offer {
+	o := sandbox.OfferOf(sandbox.GVisor)
+	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
+		return c == sandbox.CanSetup || c == sandbox.CanSnapshot
+	})
+	return o
 }
 
 // userLacks refuses what only root's keeper can do.

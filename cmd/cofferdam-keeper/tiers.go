@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/gvisor"
+	"cofferdam/sandbox/microvm"
+	"cofferdam/sandbox/process"
+)
+
+// drivers are what this keeper serves, and how each is given up.
+type drivers struct {
+	log   *slog.Logger
+	of    map[sandbox.Tier]sandbox.Driver
+	close []func(context.Context) error
+}
+
+// open opens a driver for every tier. That of tier gvisor must be; another one
+// that cannot be opened is said in the log, and its tier is refused.
+func (s settings) open(log *slog.Logger) (*drivers, error) {
+	o, err := s.driver()
+	if err != nil {
+		return nil, err
+	}
+	o.Log = log
+	kernel, err := gvisor.New(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &drivers{log: log, of: map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: kernel}, close: []func(context.Context) error{kernel.Close}}
+	if s.user {
+		return d, nil // of an ordinary user the other tiers take root
+	}
+	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Init: o.Init, Log: log})
+	if d.missed(sandbox.Process, err) {
+		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
+	}
+	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Log: log})
+	if d.missed(sandbox.MicroVM, err) {
+		d.of[sandbox.MicroVM], d.of[sandbox.Emulated] = machines, machines
+		d.close = append(d.close, machines.Close)
+	}
+	return d, nil
+}
+
+// missed says in the log that a tier's driver could not be opened.
+func (d *drivers) missed(t sandbox.Tier, err error) (opened bool) {
+	if err != nil {
+		d.log.Warn("a tier cannot be had", slog.Any("tier", t), slog.Any("err", err), slog.Any("hint", cofferdam.HintOf(err)))
+	}
+	return err == nil
+}
+
+// end ends every box. ctx may have ended; what is left has to go all the same.
+func (d *drivers) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	var errs []error
+	for _, f := range d.close {
+		errs = append(errs, f(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// examine prints what each tier's driver finds on this host.
+func (s settings) examine(ctx context.Context) error {
+	o, err := s.driver()
+	if err != nil {
+		return err
+	}
+	kernel := sandbox.OfferOf(sandbox.GVisor)
+	if s.user {
+		kernel = gvisor.UserOffer()
+	}
+	list := []sandbox.Survey{sandbox.NewSurvey(kernel, gvisor.Check(ctx, o))}
+	if s.user {
+		only := []sandbox.Finding{{
+			Name: "root", Level: sandbox.Fail, Detail: "the keeper runs as an ordinary user", Fix: "run the keeper as root",
+		}}
+		for _, t := range []sandbox.Tier{sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
+			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), only))
+		}
+		return print(os.Stdout, list)
+	}
+	list = append(list, sandbox.NewSurvey(sandbox.OfferOf(sandbox.Process),
+		process.Check(ctx, process.Options{Root: filepath.Join(s.state, "process"), Init: o.Init})))
+	return print(os.Stdout, append(list, s.examineMachines(ctx, o.Init)...))
+}
+
+// examineMachines looks at the tiers of machines, in a folder that is removed
+// again: the mount namespace is this process's own.
+func (s settings) examineMachines(ctx context.Context, init string) []sandbox.Survey {
+	dir, err := os.MkdirTemp("", "cofferdam-check-")
+	var d *microvm.Driver
+	if err == nil {
+		defer os.RemoveAll(dir)
+		// What the keeper proved of KVM need not be proved again.
+		if data, err := os.ReadFile(filepath.Join(s.state, "microvm", "kvm.json")); err == nil {
+			_ = os.WriteFile(filepath.Join(dir, "kvm.json"), data, 0o600) // without it, it is proved again
+		}
+		d, err = microvm.New(microvm.Options{Root: dir, Init: init})
+	}
+	var findings []sandbox.Finding
+	if err == nil {
+		findings, err = d.Check(ctx)
+		err = errors.Join(err, d.Close(ctx))
+	}
+	if err != nil {
+		findings = append(findings, sandbox.Finding{Name: "microvm-check", Level: sandbox.Fail, Detail: err.Error(), Fix: cofferdam.HintOf(err)})
+	}
+	emulated := sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), findings)
+	// What is a warning to an emulated machine is missing to a real one.
+	strict := make([]sandbox.Finding, len(findings))
+	proved := false
+	for i, f := range findings {
+		if f.Level == sandbox.Warn {
+			f.Level = sandbox.Fail
+		}
+		proved = proved || f.Name == "microvm-kvm"
+		strict[i] = f
+	}
+	if !proved {
+		strict = append(strict, sandbox.Finding{
+			Name: "microvm-kvm", Level: sandbox.Fail, Detail: "not proved, since something before it is missing", Fix: "mend the others first",
+		})
+	}
+	return []sandbox.Survey{sandbox.NewSurvey(sandbox.OfferOf(sandbox.MicroVM), strict), emulated}
+}
+
+// print writes what was found as JSON; the first thing that forbids a box of
+// tier gvisor is its error.
+func print(w io.Writer, list []sandbox.Survey) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	if err := out.Encode(map[string]any{"schema": "cofferdam/tiers/v1", "tiers": list}); err != nil {
+		return err
+	}
+	for _, t := range list {
+		for _, f := range t.Findings {
+			if t.Tier == sandbox.GVisor && f.Level == sandbox.Fail {
+				return &cofferdam.Error{Op: "keeper.check", Kind: cofferdam.Unavailable, Subject: f.Name, Reason: f.Detail, Hint: f.Fix}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/keeper"
+	"cofferdam/sandbox/sandboxtest"
+)
+
+// userPlace is a place whose keeper an ordinary user runs.
+func userPlace(t *testing.T) place {
+	t.Helper()
+	p := newPlace(t)
+	if err := os.Chmod(p.bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir := sandboxtest.OpenFolder(t)
+	p.state, p.socket = filepath.Join(dir, "k"), filepath.Join(dir, "k.sock")
+	return p
+}
+
+func (p place) asUser(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	return sandboxtest.AsUser(t, append([]string{filepath.Join(p.bin, "cofferdam-keeper")}, append(args, "--state", p.state, "--socket", p.socket)...)...)
+}
+
+// A keeper of an ordinary user makes boxes, says what bounds them, and its end
+// is theirs, however it ends.
+func TestUserKeeper(t *testing.T) {
+	p := userPlace(t)
+	if out, err := p.asUser(t, "--detach", "--pool", "0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pid := p.holder(t)
+	t.Cleanup(func() { p.end(t, pid, syscall.SIGKILL) })
+	info, err := os.Stat(p.socket)
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != sandboxtest.UserID || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	// Root does not take a user's keeper for its own.
+	if _, err := keeper.Dial(context.Background(), p.socket); cofferdam.KindOf(err) != cofferdam.Forbidden {
+		t.Errorf("root's call: %v", err)
+	}
+	p.end(t, pid, syscall.SIGTERM)
+	log, err := os.ReadFile(filepath.Join(p.state, "keeper.log"))
+	if err != nil || !strings.Contains(string(log), "every box with it") {
+		t.Errorf("its log: %v: %s", err, log)
+	}
+}
+
+// In the foreground a keeper ends with who started it.
+func TestUserKeeperEndsWithItsStarter(t *testing.T) {
+	p := userPlace(t)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		cmd := p.asUser(t, "--pool", "0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if _, err := os.Stat(p.socket); err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("no socket")
+			}
+		}
+		pid := p.holder(t)
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was killed
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if exe, err := os.Readlink("/proc/" + pidText(pid) + "/exe"); err != nil || exe == "" {
+				break
+			}
+			if time.Now().After(deadline) {
+				p.end(t, pid, syscall.SIGKILL)
+				t.Fatalf("after signal %v the keeper goes on", sig)
+			}
+		}
+		if err := os.Remove(p.socket); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What a user lacks is named with its fix, and nothing weaker is made instead.
+func TestUserChecks(t *testing.T) {
+	p := userPlace(t)
+	out, err := p.asUser(t, "--check").Output()
+	if err != nil {
+		t.Errorf("check: %v: %s", err, out)
+	}
+	list := surveys(t, out)
+	s := list[sandbox.GVisor]
+	if !s.Usable || slices.Contains(s.Can, sandbox.CanSetup) {
+		t.Errorf("%+v", s)
+	}
+	if !slices.ContainsFunc(s.Findings, func(f sandbox.Finding) bool {
+		return f.Name == "control-groups" && f.Level == sandbox.Warn && strings.Contains(f.Detail, "watched") && f.Fix != ""
+	}) {
+		t.Errorf("control groups: %+v", s.Findings)
+	}
+	for _, tier := range []sandbox.Tier{sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
+		if f, missing := list[tier].Missing(); !missing || f.Fix == "" || list[tier].Usable {
+			t.Errorf("%s: %+v", tier, list[tier])
+		}
+	}
+	// Who demands limits has no tier.
+	out, err = p.asUser(t, "--check", "--limits", "required").Output()
+	if f, missing := surveys(t, out)[sandbox.GVisor].Missing(); err == nil || !missing || f.Name != "control-groups" {
+		t.Errorf("with limits: %v, %+v", err, f)
+	}
+	// Without a range of ids there is none either.
+	cmd := exec.Command(filepath.Join(p.bin, "cofferdam-keeper"), "--check", "--state", p.state)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
+	out, err = cmd.Output()
+	if f, missing := surveys(t, out)[sandbox.GVisor].Missing(); err == nil || !missing || f.Name != "user-namespace" || !strings.Contains(f.Fix, "usermod --add-subuids") {
+		t.Errorf("without a range: %v, %+v", err, f)
+	}
+}
