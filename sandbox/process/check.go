@@ -196,6 +196,9 @@ func (c *checker) nearest() string {
 
 func (c *checker) state() (string, error) {
 	dir := c.nearest()
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", dir)
+	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, err)
 	}

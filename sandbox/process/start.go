@@ -55,7 +55,7 @@ func startInit(path string, plan wall.Plan, flags uintptr, stdio [3]*os.File, fi
 	first := 3 + len(files)
 	p := &pid1{talk: ends[0], cmd: &exec.Cmd{
 		Path: path, Args: []string{"cofferdam-init", "--box", fmt.Sprint(first), fmt.Sprint(first + 1)},
-		Env: []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=64MiB"}, Dir: "/", ExtraFiles: append(files, theirs, planFile),
+		Env: initEnv(plan), Dir: "/", ExtraFiles: append(files, theirs, planFile),
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | flags},
 	}}
 	for i, f := range stdio { // a nil *os.File in an interface would not be nil
@@ -83,6 +83,15 @@ func startInit(path string, plan wall.Plan, flags uintptr, stdio [3]*os.File, fi
 		return nil, namespaceError(path, err)
 	}
 	return p, nil
+}
+
+// initEnv is the environment of pid 1. One that runs a single command makes no
+// garbage to speak of; one that serves a box lives long.
+func initEnv(plan wall.Plan) []string {
+	if plan.Command != nil {
+		return []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=64MiB"}
+	}
+	return []string{"GOMAXPROCS=2"}
 }
 
 // say sends one byte: 0 to go on, or a signal.

@@ -1,0 +1,206 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/wall"
+)
+
+func TestOffers(t *testing.T) {
+	d := newDriver(t)
+	offers, err := d.Offers(t.Context())
+	if err != nil || len(offers) != 1 || offers[0].Tier != sandbox.Process {
+		t.Fatalf("%v, %v", offers, err)
+	}
+	for capability, spec := range map[sandbox.Capability]sandbox.Spec{
+		sandbox.CanSetup:    {Image: sandbox.HostImage, Env: "/no/env.img", SetupPhase: true},
+		sandbox.CanSnapshot: {Image: sandbox.HostImage, Snapshot: "s-0"},
+	} {
+		spec.ID, spec.Tier = cofferdam.BoxID(cofferdam.NewID("b")), sandbox.Process
+		if _, err := d.Create(t.Context(), spec); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "gvisor") || slices.Contains(offers[0].Can, capability) {
+			t.Errorf("%s: %v (%s)", capability, err, cofferdam.HintOf(err))
+		}
+	}
+}
+
+// TestMissingLayerIsRefused is CMP-13: without a layer there is no box, and the
+// refusal names the layer and its fix. The same driver with nothing missing is
+// the control.
+func TestMissingLayerIsRefused(t *testing.T) {
+	d := newDriver(t)
+	newBox(t, d)
+	good := d.checker
+	empty := t.TempDir()
+	script := filepath.Join(empty, "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		layer, fix string
+		change     func(*checker)
+	}{
+		"an ordinary user":   {layerRoot, "cofferdam run", func(c *checker) { c.euid = 1000 }},
+		"no pid 1":           {layerInit, "make build", func(c *checker) { c.o.Init = "/no/such" }},
+		"pid 1 is a script":  {layerInit, "make build", func(c *checker) { c.o.Init = script }},
+		"no Landlock":        {wall.LayerLandlock, "lsm=", func(c *checker) { c.landlock = func() int { return 0 } }},
+		"an old Landlock":    {wall.LayerLandlock, "5.19", func(c *checker) { c.landlock = func() int { return 1 } }},
+		"no seccomp":         {wall.LayerSeccomp, "CONFIG_SECCOMP_FILTER", func(c *checker) { c.seccomp = func() error { return unix.EINVAL } }},
+		"no tun":             {wall.LayerTAP, "modprobe tun", func(c *checker) { c.tun = filepath.Join(empty, "tun") }},
+		"no control groups":  {layerGroups, "cgroup controllers", func(c *checker) { c.groups = empty }},
+		"state below a file": {layerState, "state folder", func(c *checker) { c.o.Root = "/etc/passwd/x" }},
+	} {
+		d.checker = good
+		c.change(&d.checker)
+		spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage}
+		_, err := d.Create(t.Context(), spec)
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), c.layer) || !strings.Contains(cofferdam.HintOf(err), c.fix) {
+			t.Errorf("%s: %v, hint %q", name, err, cofferdam.HintOf(err))
+		}
+		if !slices.ContainsFunc(d.checker.all(t.Context()), func(f sandbox.Finding) bool {
+			return f.Name == "process-"+c.layer && f.Level == levelFail && f.Fix != ""
+		}) {
+			t.Errorf("%s: no finding says so", name)
+		}
+		if _, err := d.Open(t.Context(), spec.ID); cofferdam.KindOf(err) != cofferdam.NotFound {
+			t.Errorf("%s: after the refusal: %v", name, err)
+		}
+	}
+}
+
+// TestLayerMissingInside: what pid 1 cannot have, it refuses, and nothing runs.
+func TestLayerMissingInside(t *testing.T) {
+	_, project := person(t)
+	o := OneOff{Init: initProgram(t), Workspace: project, Argv: []string{"touch", "ran"}, Env: []string{"PATH=/usr/bin"}}
+	for name, change := range map[string]func(*wall.Plan){
+		"no filter":       func(p *wall.Plan) { p.Filter = nil },
+		"a broken filter": func(p *wall.Plan) { p.Filter = p.Filter[:2] },
+		"no such folder":  func(p *wall.Plan) { p.Write = append(p.Write, "/no/such") },
+		"missing source": func(p *wall.Plan) {
+			p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: "/x", From: "/no/such"})
+		},
+		"no kind of mount": func(p *wall.Plan) { p.Mounts = append(p.Mounts, wall.Mount{Kind: "magic", To: "/x"}) },
+	} {
+		p, err := o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&p)
+		init, err := startInit(o.Init, p, unix.CLONE_NEWNET, [3]*os.File{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = o.follow(init)
+		_ = init.cmd.Wait() // its code says nothing more
+		unix.Close(init.talk)
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(project, "ran")); err == nil {
+		t.Error("the command ran without a wall")
+	}
+}
+
+func TestRestrictedUserNamespaces(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "restrict")
+	if restricted(file) {
+		t.Error("a host without the switch restricts")
+	}
+	for text, want := range map[string]bool{"0\n": false, "1\n": true} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if restricted(file) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+	if p := Profile("/usr/bin/cofferdam"); !strings.Contains(p, `profile cofferdam "/usr/bin/cofferdam" flags=(unconfined) {`) || !strings.Contains(p, "  userns,\n") {
+		t.Errorf("profile: %s", p)
+	}
+}
+
+// TestHostView has a box that sees the whole host, but for what is secret.
+func TestHostView(t *testing.T) {
+	home, _ := person(t)
+	b := newBox(t, newDriver(t), func(s *sandbox.Spec) { s.Image = sandbox.HostView })
+	for text, want := range map[string]string{
+		"id -u; pwd; ls -A /work":                                       "1000\n/work",
+		"cat " + home + "/notes.txt":                                    "plain", // no home folder of the keeper's: it is an ordinary one
+		"ls -A /root /var/lib/docker 2>/dev/null | wc -l":               "0",
+		"ls -A /home":                                                   "agent",
+		"cat /etc/shadow /etc/ssl/private/* 2>/dev/null":                "",
+		"find / -xdev -name '*.sock' 2>/dev/null | head":                "",
+		"touch /usr/x /etc/x /srv/x 2>/dev/null || echo no":             "no",
+		"hostname; cat /etc/hostname; whoami":                           "box\nbox\nagent",
+		"test -d /usr/share && command -v git >/dev/null && echo tools": "tools",
+	} {
+		if got, r := sh(t, b, text); got != want {
+			t.Errorf("%s:\ngot  %q, %+v\nwant %q", text, got, r, want)
+		}
+	}
+}
+
+// TestLimitsAreNamed is R08 for what the host counts.
+func TestLimitsAreNamed(t *testing.T) {
+	b := newBox(t, newDriver(t))
+	for text, want := range map[string]sandbox.Exhaustion{
+		`python3 -c 'x = bytearray(1 << 30)'; exit 0`:                sandbox.ExhaustedMemory,
+		`head -c 100M /dev/zero >/work/big; sleep 0.3; rm /work/big`: sandbox.ExhaustedDisk,
+		`head -c 100M /dev/zero >/tmp/big; sleep 0.3; rm /tmp/big`:   sandbox.ExhaustedTemp,
+		`for i in $(seq 400); do sleep 2 & done 2>/dev/null; wait`:   sandbox.ExhaustedPIDs,
+	} {
+		_, r := sh(t, b, text)
+		if !slices.Contains(r.Exhausted, want) || r.Lost {
+			t.Errorf("%s: %+v, want %s", text, r, want)
+		}
+		if got, r := sh(t, b, "echo fine"); got != "fine" || len(r.Exhausted) > 0 {
+			t.Errorf("after %s: %q, %+v", want, got, r)
+		}
+	}
+}
+
+// TestNothingIsLeft looks for what boxes had after their end, also after that of
+// a driver that could not end them.
+func TestNothingIsLeft(t *testing.T) {
+	o := options(t)
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBox(t, d)
+	if err := b.Start(t.Context(), sandbox.Command{ID: "long", Shell: "setsid sleep 1000 & sleep 1000"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Pause(t.Context()); err != nil { // what is frozen must end too
+		t.Fatal(err)
+	}
+	again, err := New(o) // as after a keeper that was killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	change, err := b.Wait(t.Context())
+	if err != nil || change.State != sandbox.Failed && change.State != sandbox.Suspended {
+		t.Errorf("the box of before: %+v, %v", change, err)
+	}
+	mounts, err := mountsUnder(filepath.Join(o.Root, "boxes"))
+	entries, readErr := os.ReadDir(filepath.Join(o.Root, "boxes"))
+	if err := errors.Join(err, readErr); err != nil || len(mounts) > 0 || len(entries) > 0 || len(again.groups.list()) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", mounts, entries, again.groups.list(), err)
+	}
+	if err := errors.Join(b.Destroy(context.Background()), again.Close(context.Background())); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(again.groups.dir("memory", "")); err == nil {
+		t.Error("the parent of the control groups is still there")
+	}
+}
