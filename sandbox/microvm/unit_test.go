@@ -1,0 +1,215 @@
+package microvm
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+)
+
+// bzImage wraps a payload as a kernel's build does.
+func bzImage(payload []byte) []byte {
+	b := make([]byte, 1024)
+	b[0x1f1] = 1
+	copy(b[0x202:], "HdrS")
+	binary.LittleEndian.PutUint32(b[0x248:], 0)
+	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(payload)+4))
+	return append(append(b, payload...), 0, 0, 0, 0)
+}
+
+func TestKernelIsUnpacked(t *testing.T) {
+	// Two literals, then four bytes copied from two back, then the rest: an
+	// overlapping match, as compressors make of repeated text.
+	block := []byte{0x60 | 2, 0x7f, 'E', 'L', 'F', 'a', 'b', 2, 0, 0x10, 'z'}
+	packed := append([]byte{0x02, 0x21, 0x4c, 0x18, byte(len(block)), 0, 0, 0}, block...)
+	got, err := unpacked(bzImage(packed))
+	if err != nil || string(got) != elf.ELFMAG+"abababab"+"z" {
+		t.Errorf("%q, %v", got, err)
+	}
+	plain := []byte(elf.ELFMAG + "already")
+	if got, err := unpacked(plain); err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("an ELF file: %q, %v", got, err)
+	}
+	unknown := bzImage([]byte("packed otherwise"))
+	if got, err := unpacked(unknown); err != nil || !bytes.Equal(got, unknown) {
+		t.Errorf("another packing: %v", err)
+	}
+	broken := map[string][]byte{
+		"nothing": nil, "text": []byte("not a kernel"), "short": bzImage(packed)[:600],
+		"no ELF inside": bzImage([]byte{0x02, 0x21, 0x4c, 0x18, 2, 0, 0, 0, 0x10, 'x'}),
+	}
+	for i := range packed[4:] { // every prefix, and every byte wrong
+		broken["cut"] = bzImage(packed[:4+i])
+		wrong := slices.Clone(packed)
+		wrong[4+i] ^= 0xff
+		_, _ = unpacked(bzImage(wrong)) // must not panic or run away
+		if _, err := unpacked(broken["cut"]); err == nil {
+			t.Errorf("cut after %d bytes: no error", i)
+		}
+	}
+	for name, b := range broken {
+		if _, err := unpacked(b); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func FuzzUnpacked(f *testing.F) {
+	f.Add(bzImage([]byte{0x02, 0x21, 0x4c, 0x18, 2, 0, 0, 0, 0x10, 'x'}))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = unpacked(b) })
+}
+
+func TestMachineDisk(t *testing.T) {
+	m := guest.Machine{Hostname: "box", Files: []sandbox.File{{Path: "/etc/a", Data: []byte("\xff\x00")}}, MTU: 9}
+	b, err := guest.AppendMachine(nil, m)
+	if err != nil || len(b)%512 != 0 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	got, err := guest.ReadMachine(bytes.NewReader(b))
+	if err != nil || got.Hostname != "box" || string(got.Files[0].Data) != "\xff\x00" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	long := slices.Clone(b)
+	long[8] = 0xff
+	for name, b := range map[string][]byte{"empty": nil, "zeros": make([]byte, 512), "cut": b[:40], "length": long} {
+		if _, err := guest.ReadMachine(bytes.NewReader(b)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestUnhardenedHost makes each weakness of a host in turn.
+func TestUnhardenedHost(t *testing.T) {
+	root := t.TempDir()
+	set := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failing := func() (names []string) {
+		for _, f := range hostFindings(root) {
+			if f.Level == levelFail {
+				names = append(names, f.Name)
+				if f.Fix == "" || f.Detail == "" {
+					t.Errorf("%+v", f)
+				}
+			}
+		}
+		return names
+	}
+	for _, c := range []struct{ name, path, good, bad string }{
+		{"host-swap", "proc/swaps", "Filename Type\n", "Filename Type\n/dev/sda2 partition\n"},
+		{"host-smt", "sys/devices/system/cpu/smt/active", "0\n", "1\n"},
+		{"host-ksm", "sys/kernel/mm/ksm/run", "0\n", "1\n"},
+		{"host-nx-huge-pages", "sys/module/kvm/parameters/nx_huge_pages", "Y\n", "N\n"},
+		{"host-mitigations", "sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: Clear CPU buffers\n", "Vulnerable: no microcode\n"},
+	} {
+		set(c.path, c.good)
+		if got := failing(); len(got) != 0 {
+			t.Errorf("%s, good: %q fails", c.name, got)
+		}
+		set(c.path, c.bad)
+		if got := failing(); !slices.Equal(got, []string{c.name}) {
+			t.Errorf("%s, bad: %q fails", c.name, got)
+		}
+		set(c.path, c.good)
+	}
+}
+
+// brokenMonitor starts nothing.
+type brokenMonitor struct{ starts int }
+
+func (*brokenMonitor) version(context.Context) (string, error) { return "QEMU 0.0", nil }
+
+func (m *brokenMonitor) start(context.Context, machine) (running, error) {
+	m.starts++
+	return nil, errors.New("KVM accepts no kernel")
+}
+
+// TestKVMIsProved wants a proof before tier microvm is offered, and asks the
+// host again when it was started anew.
+func TestKVMIsProved(t *testing.T) {
+	d := newDriver(t)
+	ctx := context.Background()
+	_, _, kvmErr := d.checker.kvm(ctx)
+	t.Logf("KVM of this host: %v", kvmErr)
+	offers, err := d.Offers(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	usable := d.checker.tierLacks(ctx, sandbox.MicroVM) == nil
+	if kvmErr != nil && usable || usable != slices.ContainsFunc(offers, func(o sandbox.Offer) bool { return o.Tier == sandbox.MicroVM }) {
+		t.Errorf("offers %v, KVM %v", offers, kvmErr)
+	}
+	if usable {
+		t.Skip("not run here: this host has KVM and is hardened")
+	}
+	_, err = d.Create(ctx, sandbox.Spec{ID: newID(), Tier: sandbox.MicroVM, Image: "host"})
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" || !strings.Contains(err.Error(), "tier microvm") {
+		t.Errorf("tier microvm without KVM: %v", err)
+	}
+
+	m := &brokenMonitor{}
+	d.monitor = m
+	for range 2 { // the second time by what was found the first
+		if _, _, err := d.checker.kvm(ctx); err == nil {
+			t.Error("a monitor that starts nothing proves KVM")
+		}
+	}
+	for _, proof := range []string{`{"works":true}`, `{"works":true,"boot":"another"}`, `not JSON`, ``} {
+		if err := os.WriteFile(filepath.Join(d.o.Root, "kvm.json"), []byte(proof), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.checker.proof = nil
+		if _, _, err := d.checker.kvm(ctx); err == nil {
+			t.Errorf("the proof %q of another boot is believed", proof)
+		}
+	}
+}
+
+func TestSpecsThatAreRefused(t *testing.T) {
+	d := newDriver(t)
+	good := sandbox.Spec{ID: newID(), Tier: sandbox.Emulated, Image: sandbox.HostImage}
+	for name, c := range map[string]struct {
+		change func(*sandbox.Spec)
+		kind   cofferdam.Kind
+	}{
+		"host view":            {func(s *sandbox.Spec) { s.Image = sandbox.HostView }, cofferdam.Invalid},
+		"state as image":       {func(s *sandbox.Spec) { s.Image = d.o.Root }, cofferdam.Invalid},
+		"little memory":        {func(s *sandbox.Spec) { s.Limits.Memory = minMemory - 1 }, cofferdam.Invalid},
+		"much disk":            {func(s *sandbox.Spec) { s.Limits.Disk = maxDisk + 1 }, cofferdam.Invalid},
+		"temp as memory":       {func(s *sandbox.Spec) { s.Limits.Temp = 3 << 30 }, cofferdam.Invalid},
+		"hostname":             {func(s *sandbox.Spec) { s.Hostname = "a b" }, cofferdam.Invalid},
+		"snapshot with a path": {func(s *sandbox.Spec) { s.Snapshot = "../../x" }, cofferdam.Invalid},
+		"snapshot that is none": {func(s *sandbox.Spec) {
+			s.Snapshot = sandbox.SnapshotID("s-" + strings.Repeat("f", 32))
+			s.Image = smallImage(t)
+		}, cofferdam.NotFound},
+		"file over pid 1's": {func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/.cofferdam/identity/hostname"}} }, cofferdam.Invalid},
+		"many files":        {func(s *sandbox.Spec) { s.Files = make([]sandbox.File, maxFiles+1) }, cofferdam.Invalid},
+		"gvisor":            {func(s *sandbox.Spec) { s.Tier = sandbox.GVisor }, cofferdam.Unavailable},
+	} {
+		spec := good
+		c.change(&spec)
+		if _, err := d.Create(context.Background(), spec); cofferdam.KindOf(err) != c.kind {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if list, err := d.List(context.Background()); err != nil || len(list) != 0 {
+		t.Errorf("boxes that were refused: %v, %v", list, err)
+	}
+}
