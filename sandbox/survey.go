@@ -1,6 +1,9 @@
 package sandbox
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Levels of a Finding.
 const (
@@ -20,7 +23,10 @@ type Survey struct {
 // NewSurvey judges a tier by what was found. A tier that nothing was looked at
 // for is not usable.
 func NewSurvey(o Offer, findings []Finding) Survey {
-	s := Survey{Offer: o, Findings: findings}
+	s := Survey{Offer: o, Findings: slices.Clone(findings)}
+	for i := range s.Findings {
+		s.Findings[i].Detail = strings.ReplaceAll(s.Findings[i].Detail, "\n", "; ") // each is one line
+	}
 	s.Usable = len(findings) > 0 && !slices.ContainsFunc(findings, func(f Finding) bool { return f.Level == Fail })
 	return s
 }

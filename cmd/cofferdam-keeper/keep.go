@@ -36,7 +36,7 @@ func (s settings) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
 	}
-	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--pool", strconv.Itoa(s.pool), "--ready", fmt.Sprint(s.ready)}
+	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--pool", strconv.Itoa(s.pool), "--ready", fmt.Sprint(s.ready)}
 	if s.user {
 		args = append(args, "--user")
 	}

@@ -37,6 +37,7 @@ type settings struct {
 	socket, state string
 	check, detach bool
 	limits        string // "required", "watched" or "": required, unless an ordinary user runs it
+	kernel        string // of machines; "": the one that is installed
 	pool          int    // boxes of each kind that are made ahead
 	inside        bool   // this process has its own mount namespace already
 	user          bool   // it was started as uid 0 of an ordinary user's namespace
@@ -45,8 +46,8 @@ type settings struct {
 
 const usage = `cofferdam-keeper owns the boxes of this host.
 
-usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--detach]
-       cofferdam-keeper --check [--state FOLDER] [--limits HOW]
+usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--kernel PATH] [--detach]
+       cofferdam-keeper --check [--state FOLDER] [--limits HOW] [--kernel PATH]
 
   --socket PATH    unix socket for the server (default ` + defaultSocket + `)
   --state FOLDER   folder of this keeper alone (default ` + defaultState + `)
@@ -55,6 +56,8 @@ usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool 
                    each box's status (default for an ordinary user)
   --pool N         make N boxes ahead of each kind that is asked for, 0 to 16 (default 2); each waits
                    stopped with about 15 MiB, is used once, and goes when nobody asked for 15 minutes
+  --kernel PATH    kernel of tier microvm: a file, or a folder with boot/ and lib/modules/
+                   (default: the folder kernel beside this program, else an installed cloud kernel)
   --detach         start in the background; return when boxes can be made
   --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made
 
@@ -96,6 +99,7 @@ func parse(args []string, help io.Writer) (settings, error) {
 	set.BoolVar(&s.check, "check", false, "")
 	set.BoolVar(&s.detach, "detach", false, "")
 	set.StringVar(&s.limits, "limits", "", "")
+	set.StringVar(&s.kernel, "kernel", "", "")
 	set.IntVar(&s.pool, "pool", defaultPool, "")
 	set.BoolVar(&s.inside, "inside", false, "")
 	set.BoolVar(&s.user, "user", false, "")
@@ -114,8 +118,8 @@ func parse(args []string, help io.Writer) (settings, error) {
 	if err == nil && (s.pool < 0 || s.pool > gvisor.MaxPool) {
 		err = fmt.Errorf("--pool is 0 to %d, not %d", gvisor.MaxPool, s.pool)
 	}
-	for _, path := range []*string{&s.socket, &s.state} {
-		if err == nil {
+	for _, path := range []*string{&s.socket, &s.state, &s.kernel} {
+		if err == nil && (*path != "" || path != &s.kernel) {
 			*path, err = filepath.Abs(*path)
 		}
 	}

@@ -43,7 +43,7 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 	if d.missed(sandbox.Process, err) {
 		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
 	}
-	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Log: log})
+	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Log: log})
 	if d.missed(sandbox.MicroVM, err) {
 		d.of[sandbox.MicroVM], d.of[sandbox.Emulated] = machines, machines
 		d.close = append(d.close, machines.Close)
@@ -106,7 +106,7 @@ func (s settings) examineMachines(ctx context.Context, init string) []sandbox.Su
 		if data, err := os.ReadFile(filepath.Join(s.state, "microvm", "kvm.json")); err == nil {
 			_ = os.WriteFile(filepath.Join(dir, "kvm.json"), data, 0o600) // without it, it is proved again
 		}
-		d, err = microvm.New(microvm.Options{Root: dir, Init: init})
+		d, err = microvm.New(microvm.Options{Root: dir, Init: init, Kernel: s.kernel})
 	}
 	var findings []sandbox.Finding
 	if err == nil {
