@@ -62,8 +62,8 @@ type Offer struct {
 var abilities = []Offer{
 	{Process, []Capability{CanPause, CanImage, CanHostView}},
 	{GVisor, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup}},
-	{MicroVM, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanNest}},
-	{Emulated, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanNest}},
+	{MicroVM, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest}},
+	{Emulated, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest}},
 }
 
 // OfferOf returns what the driver of a tier can do.

@@ -14,8 +14,9 @@ import (
 )
 
 // quietPatience is how long pid 1 may take to answer quiet and wake: it answers
-// within milliseconds unless the host is overloaded.
-const quietPatience = 10 * time.Second
+// within milliseconds unless the host is overloaded. An emulated machine that goes
+// on on a busy host was seen to need more than ten seconds.
+const quietPatience = 30 * time.Second
 
 // Hold makes calls that the box would have to answer fail with a Conflict that
 // says why, instead of waiting, until Release. Timeouts stand still meanwhile.
