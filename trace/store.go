@@ -116,8 +116,9 @@ func (s *Store) checkHost(f *os.File) error {
 // Host returns the host's log: task states, receipts, approvals, landings, seals.
 func (s *Store) Host() *Log { return s.host }
 
-// idForm is what a session may be called: it becomes a file's name.
-var idForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+// idForm is what a session may be called: it becomes a file's name. It is
+// compiled when it is needed, because the command line starts without it.
+var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`) })
 
 // Session opens the log of a session, or goes on with it. A log that is open
 // already is returned as it is; a sealed one takes no events.
@@ -289,7 +290,7 @@ func (s *Store) sealPath(id cofferdam.SessionID) string {
 }
 
 func checkID(id cofferdam.SessionID) error {
-	if !idForm.MatchString(string(id)) {
+	if !idForm().MatchString(string(id)) {
 		return &cofferdam.Error{
 			Op: "trace.Session", Kind: cofferdam.Invalid, Subject: fmt.Sprintf("open trace of session %.80q", id),
 			Reason: "that is not a session's id",

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -35,10 +36,15 @@ type fileEnvironments struct {
 	MaxSize    string            `toml:"max_size"`
 }
 
+// Compiled when they are needed: the command line starts without them.
 var (
-	imageName    = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-	registryName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?$|^\[[0-9a-fA-F:]{2,39}\](:[0-9]{1,5})?$`)
+	imageName    = pattern(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	registryName = pattern(`^[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?$|^\[[0-9a-fA-F:]{2,39}\](:[0-9]{1,5})?$`)
 )
+
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // fillEnvironments takes over the table [environments].
 func (f operatorFile) fillEnvironments(c *Config, fail func(key, reason string) error) error {
@@ -52,7 +58,7 @@ func (f operatorFile) fillEnvironments(c *Config, fail func(key, reason string) 
 			path = strings.TrimPrefix(path, kind)
 		}
 		switch {
-		case !imageName.MatchString(name) || name == "host" || name == "debian":
+		case !imageName().MatchString(name) || name == "host" || name == "debian":
 			return fail("environments.images", fmt.Sprintf("%.80q is no name for an image", name))
 		case path != source && (!filepath.IsAbs(path) || filepath.Clean(path) != path), filepath.IsAbs(source) && filepath.Clean(source) != source, source == "":
 			return fail("environments.images."+name, fmt.Sprintf("%.200q has no clean absolute path", source))
@@ -60,7 +66,7 @@ func (f operatorFile) fillEnvironments(c *Config, fail func(key, reason string) 
 		out.Images[name] = source
 	}
 	for _, r := range in.Registries {
-		if !registryName.MatchString(r) {
+		if !registryName().MatchString(r) {
 			return fail("environments.registries", fmt.Sprintf("%.200q is no HOST[:PORT]", r))
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -177,7 +176,7 @@ func keyLines(data []byte) map[string]int {
 	return lines
 }
 
-var presetName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+var presetName = pattern(`^[a-z][a-z0-9-]{0,31}$`)
 
 // hintFor is the next step after a value of key was refused.
 func hintFor(key string) string {
@@ -228,7 +227,7 @@ func (f operatorFile) fill(c *Config) error {
 		return err
 	}
 	for name, hosts := range f.body.Presets {
-		if !presetName.MatchString(name) {
+		if !presetName().MatchString(name) {
 			return fail("presets", fmt.Sprintf("%q is no preset name: lower-case letters, digits and hyphens", name))
 		}
 		if slices.Contains(hosts, "") || len(hosts) > maxAllow {
