@@ -3,11 +3,11 @@ package netns
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 
-	"github.com/vishvananda/netlink"
+	"cofferdam/sandbox/wall"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -55,31 +55,10 @@ func configure() error {
 	if err := disableIPv6(); err != nil {
 		return err
 	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("finding loopback: %w", err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("raising loopback: %w", err)
-	}
-	if err := writeIPv6("lo", "0"); err != nil { // gives it ::1, now that it is up
+	if err := wall.Raise(true); err != nil {
 		return err
 	}
-	tap, err := netlink.LinkByName(Device)
-	if err != nil {
-		return fmt.Errorf("finding %s: %w", Device, err)
-	}
-	mac, err := net.ParseMAC(BoxMAC)
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetHardwareAddr(tap, mac); err != nil {
-		return fmt.Errorf("setting address of link: %w", err)
-	}
-	if err := netlink.LinkSetMTU(tap, MTU); err != nil {
-		return fmt.Errorf("setting mtu: %w", err)
-	}
-	return route(tap)
+	return writeIPv6("lo", "0") // gives it ::1, now that it is up
 }
 
 // Renew gives the device back what a sandbox took from it: gVisor moves address
@@ -92,25 +71,6 @@ func (n *Namespace) Renew() error {
 		}
 		return configure()
 	})
-}
-
-// route gives the device its address, raises it and sends everything there.
-func route(tap netlink.Link) error {
-	p := BoxPrefix()
-	address := &netlink.Addr{IPNet: &net.IPNet{
-		IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
-	}}
-	if err := netlink.AddrReplace(tap, address); err != nil {
-		return fmt.Errorf("setting address: %w", err)
-	}
-	if err := netlink.LinkSetUp(tap); err != nil {
-		return fmt.Errorf("raising %s: %w", Device, err)
-	}
-	gw := &netlink.Route{LinkIndex: tap.Attrs().Index, Gw: Gateway().AsSlice()}
-	if err := netlink.RouteReplace(gw); err != nil {
-		return fmt.Errorf("setting default route: %w", err)
-	}
-	return nil
 }
 
 // disableIPv6 turns IPv6 off in the namespace of the calling thread, for links

@@ -162,7 +162,7 @@ func (b *box) plan() (wall.Plan, error) {
 		return wall.Mount{Kind: wall.Memory, To: to, Size: size, Mode: mode, UID: uid}
 	}
 	p := wall.Plan{
-		Hostname: s.Hostname, Keep: keptInBox, Files: max(s.Limits.OpenFiles, minInitFiles),
+		Hostname: s.Hostname, Joined: true, Keep: keptInBox, Files: max(s.Limits.OpenFiles, minInitFiles),
 		Write: []string{sandbox.WorkDir, sandbox.HomeDir, "/tmp", "/run", "/dev/shm", "/dev/pts"},
 	}
 	image, err := imageMounts(s.Image)

@@ -79,12 +79,13 @@ type Command struct {
 type Plan struct {
 	Hostname string        `json:"hostname"`
 	Mounts   []Mount       `json:"mounts"`
-	TAP      bool          `json:"tap,omitempty"`   // make the device here and hand it over; false: the namespace has its devices
-	Write    []string      `json:"write"`           // folders that Landlock lets commands write
-	Filter   []Instruction `json:"filter"`          // of system calls
-	Keep     uint64        `json:"keep,omitempty"`  // capabilities that the thread that starts commands keeps, as bits
-	Files    int64         `json:"files,omitempty"` // RLIMIT_NOFILE; 0: as inherited
-	PIDs     int64         `json:"pids,omitempty"`  // RLIMIT_NPROC; 0: as inherited
+	TAP      bool          `json:"tap,omitempty"`    // make the network device here and hand it over
+	Joined   bool          `json:"joined,omitempty"` // the network namespace is another's, who made its devices
+	Write    []string      `json:"write"`            // folders that Landlock lets commands write
+	Filter   []Instruction `json:"filter"`           // of system calls
+	Keep     uint64        `json:"keep,omitempty"`   // capabilities that the thread that starts commands keeps, as bits
+	Files    int64         `json:"files,omitempty"`  // RLIMIT_NOFILE; 0: as inherited
+	PIDs     int64         `json:"pids,omitempty"`   // RLIMIT_NPROC; 0: as inherited
 	Command  *Command      `json:"command,omitempty"`
 
 	Data []byte `json:"-"` // bytes of its files

@@ -1,6 +1,7 @@
 package wall
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -9,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The network of a box: the same as that of sandbox/netns, whose test compares.
+// The network of a box. A test of sandbox/netns holds its own names against them.
 var (
 	Device  = "eth0"
 	MAC     = [6]byte{2, 0, 0, 0, 0, 2}
@@ -101,7 +102,7 @@ func raise(tap bool) error {
 	inet([4]byte{})(route.mask[:])
 	inet(Gateway)(route.gateway[:])
 	route.flags = unix.RTF_UP | unix.RTF_GATEWAY
-	if err := ioctl(s, unix.SIOCADDRT, unsafe.Pointer(&route)); err != nil {
+	if err := ioctl(s, unix.SIOCADDRT, unsafe.Pointer(&route)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("set default route: %w", err)
 	}
 	return nil
