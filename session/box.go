@@ -16,12 +16,21 @@ import (
 
 // spec is what both boxes of a session have in common.
 func (a *attempt) spec() sandbox.Spec {
-	return sandbox.Spec{Tier: a.o.Tier, Image: a.image.Path, Limits: a.grant.limits, Files: a.o.Trust}
+	return sandbox.Spec{Tier: a.tier(), Image: a.image.Path, Limits: a.grant.limits, Files: a.o.Trust}
+}
+
+// tier is what the session's boxes must be of: the request's, which was held
+// against the operator's when the task was made, or the operator's own.
+func (a *attempt) tier() sandbox.Tier {
+	if t := a.plan.Request.Tier; t != "" {
+		return sandbox.Tier(t)
+	}
+	return a.o.Tier
 }
 
 // variables are those that every command of a box gets, the platform's own too.
 func (a *attempt) variables() []string {
-	return slices.Clone(a.o.Env)
+	return append(slices.Clone(a.o.Env), engine(a.o.Tier)...)
 }
 
 // enter makes the session's box, or finds the one that an earlier process made.
@@ -77,6 +86,9 @@ func (a *attempt) ready(ctx context.Context) error {
 	}
 	if st.State.Over() {
 		return fail(cofferdam.ReasonBox, errBoxLost.Error()+": "+st.Reason)
+	}
+	if !st.Tier.Satisfies(a.tier()) {
+		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the box is of tier %s, and %s was asked for", st.Tier, a.tier()))
 	}
 	known := false
 	a.ledger.look(func(s *seen) { known = s.ready == string(st.ID) })
