@@ -91,7 +91,13 @@ func Main(ctx context.Context, sys System, args []string) int {
 	out := &checkedWriter{w: sys.Out}
 	a := &app{System: sys, stdout: sys.Out}
 	a.Out = out
-	root := newRoot(a)
+	var root *cobra.Command
+	if len(args) > 0 && args[0] == "run" { // the one command that is waited for by the millisecond
+		root = rootWith(a, []commandGroup{{"start", "Start", func(a *app) []*cobra.Command { return []*cobra.Command{newRun(a)} }}})
+		eachCommand(root, finish)
+	} else {
+		root = newRoot(a)
+	}
 	root.SetArgs(args)
 	root.SetIn(sys.In)
 	root.SetOut(out)
@@ -121,7 +127,19 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
+// newRoot is the program with all its commands.
 func newRoot(a *app) *cobra.Command {
+	root := rootWith(a, groups())
+	root.AddCommand(newDebug(a))
+	root.SetHelpCommand(newHelp())
+	root.SetHelpCommandGroupID("server")
+	root.InitDefaultHelpCmd()
+	eachCommand(root, finish)
+	return root
+}
+
+// rootWith is the program with some of its commands.
+func rootWith(a *app, list []commandGroup) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cofferdam",
 		Short: "Run coding agents that nobody has to trust",
@@ -140,24 +158,19 @@ func newRoot(a *app) *cobra.Command {
 	f.StringVar(&a.server, "server", "", "unix:PATH or http://127.0.0.1:PORT (COFFERDAM_SERVER)")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with the server's token (COFFERDAM_TOKEN_FILE)")
 	f.StringVar(&a.file, "config", "", "configuration file")
-	for _, g := range groups() {
+	for _, g := range list {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
 		for _, c := range g.commands(a) {
 			c.GroupID = g.id
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(newDebug(a))
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(newHelp())
-	root.SetHelpCommandGroupID("server")
-	root.InitDefaultHelpCmd()
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		reason, _, _ := strings.Cut(err.Error(), ": strconv.") // the rest speaks of Go
 		return usage(c, reason)
 	})
-	eachCommand(root, finish)
 	return root
 }
 
@@ -172,7 +185,9 @@ func groups() []commandGroup {
 		{"work", "Work", func(a *app) []*cobra.Command {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},
-		{"guard", "Guard", func(a *app) []*cobra.Command { return []*cobra.Command{newRepo(a), newModel(a), newAgent(a), newEnvironment(a)} }},
+		{"guard", "Guard", func(a *app) []*cobra.Command {
+			return []*cobra.Command{newRepo(a), newModel(a), newAgent(a), newEnvironment(a)}
+		}},
 		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
 		{"server", "Server", func(a *app) []*cobra.Command {
 			return []*cobra.Command{newServe(a), newDoctor(a), newVersion(a), newCompletion(a)}
