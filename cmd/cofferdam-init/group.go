@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupDir is where a machine has its control groups; only root can write there.
-const groupDir = "/.cofferdam/groups"
+// groupDir is where a machine has its control groups, and where container engines
+// look for them; only root can write there.
+const groupDir = "/sys/fs/cgroup"
 
 // ownReserve of a machine's memory is not for commands: pid 1 and the kernel
 // have it, so that what runs out of memory is one command and not the machine.

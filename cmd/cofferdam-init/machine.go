@@ -226,9 +226,6 @@ func buildRoot(m guest.Machine) error {
 			return fmt.Errorf("place file %s: %w", f.Path, err)
 		}
 	}
-	if err := mountNew("groups", newRoot+groupDir, "cgroup2", walls|unix.MS_NOEXEC, ""); err != nil {
-		return err
-	}
 	if err := unix.Mount("", newRoot, "", unix.MS_REMOUNT|unix.MS_RDONLY|walls, ""); err != nil {
 		return fmt.Errorf("make root read-only: %w", err)
 	}
@@ -324,6 +321,9 @@ func enterRoot() error {
 		if err := unix.Mount(m.kind, newRoot+m.dir, m.kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|m.flags, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}
+	}
+	if err := unix.Mount("groups", newRoot+groupDir, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", groupDir, err)
 	}
 	if err := unix.Chdir(newRoot); err != nil {
 		return err

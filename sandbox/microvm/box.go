@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,8 +19,7 @@ type box struct {
 	spec    sandbox.Spec // complete: every limit is set
 	life    *sandbox.Life
 	created time.Time
-	dir     string
-	user    int // of its monitor
+	folder
 	boot    bootFiles
 	root    string // disk with its image, shared with others
 	console *console
@@ -41,12 +39,6 @@ type box struct {
 
 var _ sandbox.Box = (*box)(nil)
 
-func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
-
-func (b *box) memoryDir() string  { return filepath.Join(b.d.o.Root, "memory", string(b.spec.ID)) }
-func (b *box) memoryFile() string { return filepath.Join(b.memoryDir(), "memory") }
-func (b *box) journalDir() string { return filepath.Join(b.d.o.Root, "journal", string(b.spec.ID)) }
-
 func (b *box) machine() running {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +57,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: b.flags(), Limits: b.spec.Limits, Image: b.spec.Image,
+		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(), Limits: b.spec.Limits, Image: b.spec.Image,
 		Created: b.created, Changes: b.life.Changes(),
 	}
 	last := s.Changes[len(s.Changes)-1]
@@ -86,7 +78,7 @@ func (b *box) kernel(ctx context.Context) string {
 }
 
 // flags are what holds the monitor, and how the workspace has its size.
-func (b *box) flags() []string {
+func flags() []string {
 	return []string{
 		"machine=microvm", "monitor-namespaces=mount,pid,net,ipc,uts", "monitor-user=own", "monitor-seccomp=on", "monitor-root=read-only", "workspace=disk",
 	}
@@ -170,7 +162,7 @@ func (b *box) tearDown(reason string) error {
 	}
 	b.wire.close()
 	errs = append(errs, b.d.cgroups.end(string(b.spec.ID)), b.flushEnv())
-	for _, dir := range []string{b.memoryDir(), b.journalDir(), b.dir} {
+	for _, dir := range []string{b.memoryDir(), b.journalDir(), b.path("")} {
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	err := errors.Join(errs...)

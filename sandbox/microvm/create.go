@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -37,8 +36,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 		return nil, err
 	}
 	b := &box{
-		d: d, spec: spec, life: sandbox.NewLife(), created: time.Now(), user: user,
-		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)), console: newConsole(), wire: new(wire),
+		d: d, spec: spec, life: sandbox.NewLife(), created: time.Now(), folder: folder{d.o.Root, string(spec.ID), user}, console: newConsole(), wire: new(wire),
 	}
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
@@ -67,7 +65,7 @@ func wrap(op, subject string, err error) error {
 
 // build puts a box together. Everything it makes is known to tearDown.
 func (b *box) build(ctx context.Context) error {
-	for _, dir := range []string{b.dir, b.path("view"), b.memoryDir()} {
+	for _, dir := range []string{b.path(""), b.path("view"), b.memoryDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -86,7 +84,7 @@ func (b *box) build(ctx context.Context) error {
 	if err := b.makeDisks(ctx); err != nil {
 		return err
 	}
-	if err := b.makeMemory(); err != nil {
+	if err := b.makeMemory(b.spec.Limits.Memory); err != nil {
 		return err
 	}
 	var w, r *os.File
@@ -114,7 +112,7 @@ func (b *box) options() guest.Options {
 			UID: sandbox.UserID, GID: sandbox.UserID,
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
 			Sized:     []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
-			OwnKernel: true, Disks: b.writableDisks(),
+			OwnKernel: true, Disks: writableDisks(b.spec),
 			Identity: b.identity(),
 		},
 		Life:  b.life,
@@ -123,8 +121,8 @@ func (b *box) options() guest.Options {
 }
 
 // writableDisks are the folders of the box that can be full as a disk is.
-func (b *box) writableDisks() []string {
-	if b.spec.SetupPhase {
+func writableDisks(s sandbox.Spec) []string {
+	if s.SetupPhase {
 		return []string{sandbox.WorkDir, sandbox.EnvDir}
 	}
 	return []string{sandbox.WorkDir}
@@ -152,7 +150,7 @@ func random(n int) []byte {
 // box is.
 func (b *box) makeDisks(ctx context.Context) error {
 	size := b.spec.Limits.Disk
-	free, err := space(b.dir)
+	free, err := space(b.path(""))
 	if err != nil {
 		return err
 	}
@@ -186,15 +184,6 @@ func (b *box) makeDisks(ctx context.Context) error {
 		return err
 	}
 	return os.WriteFile(b.path("machine.img"), data, 0o600)
-}
-
-// makeMemory makes the file that is the machine's memory, empty.
-func (b *box) makeMemory() error {
-	f, err := os.OpenFile(b.memoryFile(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Truncate(b.spec.Limits.Memory), f.Chown(b.user, b.user), f.Close())
 }
 
 // run starts the machine and joins it to link, wire and console. With state it

@@ -189,20 +189,3 @@ func (b *box) awaken(ctx context.Context, dir string) error {
 	}
 	return b.wake(ctx)
 }
-
-// copyMemory gives the box memory of its own, with what is in a file.
-func (b *box) copyMemory(from string) error {
-	if err := copyFile(from, b.memoryFile()); err != nil {
-		return err
-	}
-	return os.Chown(b.memoryFile(), b.user, b.user)
-}
-
-// memoryUsed is what the machine's memory takes.
-func (b *box) memoryUsed() int64 {
-	n, err := blocks(b.memoryFile())
-	if err != nil {
-		return 0 // it has none
-	}
-	return n
-}

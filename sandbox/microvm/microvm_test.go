@@ -188,7 +188,7 @@ func testCommands(t *testing.T, b *box) {
 		{"ls -A /work; hostname; cat /etc/hostname", "machine\nmachine"},
 		{"cat /etc/extra/file /etc/link", "extra\nextra"},
 		{"grep -E '^Cap(Inh|Prm|Eff)' /proc/self/status | awk '{print $2}' | sort -u; grep NoNewPrivs /proc/self/status", "0000000000000000\nNoNewPrivs:\t1"},
-		{"for f in /x /etc/x /bin/x /.cofferdam/x /.cofferdam/groups/x /sys/kernel/x; do touch $f 2>/dev/null && echo wrote $f; done; echo none", "none"},
+		{"for f in /x /etc/x /bin/x /.cofferdam/x /sys/fs/cgroup/x /sys/fs/cgroup/commands/x /sys/kernel/x; do touch $f 2>/dev/null && echo wrote $f; done; echo none", "none"},
 		{"ls /dev/vd* /dev/vport* /dev/mem /dev/kmsg 2>/dev/null; cat /proc/1/environ 2>/dev/null; kill -9 1 2>/dev/null; echo none", "none"},
 		{"ip -6 addr | grep inet6; ip route | head -1", "default via 10.99.0.1 dev eth0"},
 	} {

@@ -300,7 +300,7 @@ func (b *box) fork(ctx context.Context) error {
 	}
 	work, err := blocks(s.path(workCopy))
 	if err == nil {
-		err = b.d.room(b.dir, work)
+		err = b.d.room(b.path(""), work)
 	}
 	if err == nil {
 		err = errors.Join(copyFile(s.path(workCopy), b.path("work.img")), copyFile(s.path(machineCopy), b.path("machine.img")))

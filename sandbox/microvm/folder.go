@@ -1,0 +1,45 @@
+package microvm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// folder is where one box has its files, and whose its memory is.
+type folder struct {
+	base string // of the driver
+	id   string
+	user int // of its monitor
+}
+
+func (f folder) path(name string) string { return filepath.Join(f.base, "boxes", f.id, name) }
+func (f folder) memoryDir() string       { return filepath.Join(f.base, "memory", f.id) }
+func (f folder) memoryFile() string      { return filepath.Join(f.memoryDir(), "memory") }
+func (f folder) journalDir() string      { return filepath.Join(f.base, "journal", f.id) }
+
+// makeMemory makes the file that is the machine's memory, empty.
+func (f folder) makeMemory(size int64) error {
+	file, err := os.OpenFile(f.memoryFile(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Truncate(size), file.Chown(f.user, f.user), file.Close())
+}
+
+// copyMemory gives the box memory of its own, with what is in a file.
+func (f folder) copyMemory(from string) error {
+	if err := copyFile(from, f.memoryFile()); err != nil {
+		return err
+	}
+	return os.Chown(f.memoryFile(), f.user, f.user)
+}
+
+// memoryUsed is what the machine's memory takes.
+func (f folder) memoryUsed() int64 {
+	n, err := blocks(f.memoryFile())
+	if err != nil {
+		return 0 // it has none
+	}
+	return n
+}
