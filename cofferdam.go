@@ -148,6 +148,7 @@ type TaskRequest struct {
 	Model       string   `json:"model,omitempty"`       // model name; empty: the only one, if the agent needs one
 	Allow       []string `json:"allow,omitempty"`       // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
 	Image       string   `json:"image,omitempty"`       // "host" (default), a folder on the server, or an image its operator configured
+	Tier        string   `json:"tier,omitempty"`        // of its boxes, as strong as the operator's or stronger; "" for the operator's
 	Environment string   `json:"environment,omitempty"` // "" for the definition of the repository, "none", or a folder in .devcontainer
 	Timeout     float64  `json:"timeout,omitempty"`     // seconds of the agent's run; 0: the default
 	Limits      *Limits  `json:"limits,omitempty"`      // nil: defaults

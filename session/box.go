@@ -30,7 +30,7 @@ func (a *attempt) tier() sandbox.Tier {
 
 // variables are those that every command of a box gets, the platform's own too.
 func (a *attempt) variables() []string {
-	return append(slices.Clone(a.o.Env), engine(a.o.Tier)...)
+	return append(slices.Clone(a.o.Env), engine(a.tier())...)
 }
 
 // enter makes the session's box, or finds the one that an earlier process made.
@@ -87,7 +87,7 @@ func (a *attempt) ready(ctx context.Context) error {
 	if st.State.Over() {
 		return fail(cofferdam.ReasonBox, errBoxLost.Error()+": "+st.Reason)
 	}
-	if !st.Tier.Satisfies(a.tier()) {
+	if st.Tier != a.tier() && !st.Tier.Satisfies(a.tier()) {
 		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the box is of tier %s, and %s was asked for", st.Tier, a.tier()))
 	}
 	known := false
