@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -202,5 +203,95 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	if _, err := os.Stat(again.groups.dir("memory", "")); err == nil {
 		t.Error("the parent of the control groups is still there")
+	}
+}
+
+func TestBoundsOfBoxes(t *testing.T) {
+	d := newDriver(t)
+	newBox(t, d)
+	d.mu.Lock()
+	for len(d.boxes) < maxBoxes {
+		d.boxes[cofferdam.BoxID(cofferdam.NewID("b"))] = nil
+	}
+	d.mu.Unlock()
+	spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage}
+	if _, err := d.Create(t.Context(), spec); cofferdam.KindOf(err) != cofferdam.Exhausted {
+		t.Errorf("one more: %v", err)
+	}
+	for name, change := range map[string]func(*sandbox.Spec){
+		"memory too small":         func(s *sandbox.Spec) { s.Limits.Memory = minMemory - 1 },
+		"too many files":           func(s *sandbox.Spec) { s.Files = make([]sandbox.File, maxFiles+1) },
+		"file in the image":        func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/usr/bin/sh"}} },
+		"image is the host's root": func(s *sandbox.Spec) { s.Image = "/" },
+		"image holds our state":    func(s *sandbox.Spec) { s.Image = filepath.Dir(d.o.Root) },
+		"image is a link":          func(s *sandbox.Spec) { s.Image = "/bin" },
+		"hostname":                 func(s *sandbox.Spec) { s.Hostname = "a\nb" },
+	} {
+		spec := spec
+		change(&spec)
+		if _, err := d.Create(t.Context(), spec); cofferdam.KindOf(err) != cofferdam.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFolderImage has a folder as the root of a box, whose own /etc stays.
+func TestFolderImage(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := `set -e; cd "$1"; mkdir -p bin etc/deep opt tmp work; cp /bin/busybox bin/; ln -s busybox bin/sh; ln -s busybox bin/cat; ln -s busybox bin/ls; ln -s busybox bin/touch
+	ln -s busybox bin/id; echo image >etc/release; echo deep >etc/deep/file; echo secret:x >etc/passwd; echo left >work/left; ln -s /etc/release opt/link`
+	if out, err := exec.Command("sh", "-c", text, "sh", root).CombinedOutput(); err != nil {
+		t.Skipf("needs busybox: %v, %s", err, out)
+	}
+	b := newBox(t, newDriver(t), func(s *sandbox.Spec) { s.Image = root })
+	for text, want := range map[string]string{
+		"cat /etc/release /etc/deep/file /opt/link": "image\ndeep\nimage",
+		"id -un; ls -A /work":                       "agent",
+		"touch /opt/x /etc/x 2>/dev/null || ls /usr 2>/dev/null || cat /no 2>/dev/null": "",
+	} {
+		if got, r := sh(t, b, text); got != want {
+			t.Errorf("%s: %q, want %q (%+v)", text, got, want, r)
+		}
+	}
+}
+
+// TestNeighbours is XTK-05: two boxes of the same user of the host, and one of
+// them tries to reach the other by every way that a user's processes have.
+func TestNeighbours(t *testing.T) {
+	d := newDriver(t)
+	one, two := newBox(t, d), newBox(t, d)
+	const holds = `exec python3 -c '
+import os, socket, time
+open("/dev/shm/canary", "w").write("canary"); open("/tmp/canary", "w").write("canary")
+s = socket.socket(socket.AF_UNIX); s.bind("\0canary"); s.listen()
+p = socket.socket(); p.bind(("127.0.0.1", 3001)); p.listen()
+open("/work/ready", "w"); time.sleep(100)'`
+	if err := one.Start(t.Context(), sandbox.Command{ID: "holds", Shell: holds, Env: []string{"CANARY=canary"}}); err != nil {
+		t.Fatal(err)
+	}
+	const reach = `python3 -c '
+import os, socket
+found = []
+for pid in os.listdir("/proc"):
+    try:
+        if pid.isdigit() and b"CANARY=" in open("/proc/%s/environ" % pid, "rb").read(): found.append("process")
+    except OSError: pass
+for path in ("/dev/shm/canary", "/tmp/canary"):
+    if os.path.exists(path): found.append(path)
+for family, address in ((socket.AF_UNIX, "\0canary"), (socket.AF_INET, ("127.0.0.1", 3001))):
+    try: socket.socket(family).connect(address); found.append(str(address))
+    except OSError: pass
+print(found)'`
+	if _, r := sh(t, one, "for i in $(seq 200); do test -e /work/ready && exit; sleep 0.05; done; exit 1"); r.Exit != 0 {
+		t.Fatal("the first box does not get ready")
+	}
+	if got, _ := sh(t, one, reach); strings.Count(got, ",") != 5 {
+		t.Errorf("control, in the same box: %s", got)
+	}
+	if got, _ := sh(t, two, reach); got != "[]" {
+		t.Errorf("in the other box: %s", got)
 	}
 }
