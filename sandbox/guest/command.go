@@ -15,6 +15,7 @@ import (
 // command is one command of a box. Its fields are guarded by Host.mu unless
 // they are fixed before others see it.
 type command struct {
+	h       *Host
 	id      cofferdam.ExecID
 	number  uint32
 	stdin   bool
@@ -91,7 +92,7 @@ func (h *Host) register(sc sandbox.Command) (c *command, isNew bool, err error) 
 			Hint: "the box is gone; start a new one",
 		}
 	case h.held != "":
-		return nil, false, h.refusal(op, subject)
+		return nil, false, refusal(h.held, op, subject)
 	case h.running >= MaxRunning:
 		return nil, false, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Exhausted, Subject: subject,
@@ -113,7 +114,7 @@ func (h *Host) register(sc sandbox.Command) (c *command, isNew bool, err error) 
 		}
 	}
 	c = &command{
-		id: sc.ID, number: uint32(len(h.list) + 1), stdin: sc.Stdin,
+		h: h, id: sc.ID, number: uint32(len(h.list) + 1), stdin: sc.Stdin,
 		sent: make(chan struct{}), changed: make(chan struct{}), writing: make(chan struct{}, 1),
 		result: sandbox.Result{Started: time.Now()}, stdinEnded: !sc.Stdin, stdinLimit: Window,
 	}
@@ -170,23 +171,24 @@ func (h *Host) launch(ctx context.Context, c *command, sc sandbox.Command, start
 		return err
 	}
 	for _, s := range c.streams[1:] {
-		h.grant(s)
+		s.grant()
 	}
 	if sc.Timeout > 0 {
-		h.expireIn(c, sc.Timeout)
+		c.expireIn(sc.Timeout)
 	}
 	return nil
 }
 
 // expireIn ends c when its time is up. The time that its box stands still does
 // not count. Host.mu is held.
-func (h *Host) expireIn(c *command, after time.Duration) {
+func (c *command) expireIn(after time.Duration) {
+	h := c.h
 	if h.held != "" {
 		c.left = after
 		return
 	}
 	c.due = time.Now().Add(after)
-	c.timer = time.AfterFunc(after, func() { h.expire(c) })
+	c.timer = time.AfterFunc(after, func() { c.expire() })
 }
 
 // check refuses what no command may be and encodes the rest.
@@ -303,7 +305,8 @@ func (h *Host) Result(ctx context.Context, id cofferdam.ExecID) (r sandbox.Resul
 }
 
 // receiveExit takes the end of a command's first process.
-func (h *Host) receiveExit(c *command, p []byte) error {
+func (c *command) receiveExit(p []byte) error {
+	h := c.h
 	var e Exit
 	if err := json.Unmarshal(p, &e); err != nil || e.Exit < 0 || e.Exit > 255 {
 		return fmt.Errorf("%w: exit frame", ErrProtocol)
@@ -319,29 +322,31 @@ func (h *Host) receiveExit(c *command, p []byte) error {
 	}
 	for _, s := range c.streams[1:] {
 		s.lastCall()
-		h.grant(s)
+		s.grant()
 	}
-	h.finish(c, false)
+	c.finish(false)
 	c.change()
 	return nil
 }
 
 // receiveEnd takes the end of a stream.
-func (h *Host) receiveEnd(c *command, s *stream) error {
+func (c *command) receiveEnd(s *stream) error {
+	h := c.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.ended {
 		return fmt.Errorf("%w: stream ended twice", ErrProtocol)
 	}
 	s.ended = true
-	h.finish(c, false)
+	c.finish(false)
 	return nil
 }
 
 // finish makes c's result once its process and both streams have ended and no
 // kill of it is under way, so that a result after a kill means that all of it is
 // gone; or at once if it is lost. Host.mu is held; the watcher is called without it.
-func (h *Host) finish(c *command, lost bool) {
+func (c *command) finish(lost bool) {
+	h := c.h
 	out, errs := c.streams[sandbox.Stdout], c.streams[sandbox.Stderr]
 	whole := c.exit != nil && out.ended && errs.ended && c.sweeps == 0
 	if c.finishing || (!lost && !whole) {

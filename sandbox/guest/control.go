@@ -98,7 +98,8 @@ func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) 
 	}
 }
 
-func (h *Host) receiveStdinLimit(c *command, p []byte) error {
+func (c *command) receiveStdinLimit(p []byte) error {
+	h := c.h
 	l, err := ParseLimit(p)
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (h *Host) Kill(ctx context.Context, id cofferdam.ExecID) error {
 	}
 	if h.held != "" {
 		defer h.mu.Unlock()
-		return h.refusal("guest.Kill", "kill command "+string(id))
+		return refusal(h.held, "guest.Kill", "kill command "+string(id))
 	}
 	c.killing = true
 	c.sweeps++
@@ -165,7 +166,8 @@ func (h *Host) unwait(c *command, done chan<- Killed) {
 	}
 }
 
-func (h *Host) receiveKilled(c *command, p []byte) error {
+func (c *command) receiveKilled(p []byte) error {
+	h := c.h
 	var k Killed
 	if err := json.Unmarshal(p, &k); err != nil {
 		return fmt.Errorf("%w: killed frame", ErrProtocol)
@@ -180,7 +182,7 @@ func (h *Host) receiveKilled(c *command, p []byte) error {
 	}
 	delete(h.kills, c)
 	c.sweeps--
-	h.finish(c, false)
+	c.finish(false)
 	return nil
 }
 
@@ -195,7 +197,7 @@ func (h *Host) order(giveUp <-chan struct{}, c *command) bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		c.sweeps--
-		h.finish(c, false)
+		c.finish(false)
 		return false
 	}
 	return true
@@ -208,7 +210,8 @@ func (h *Host) Relieve(ctx context.Context) error {
 }
 
 // expire ends a command whose time is up.
-func (h *Host) expire(c *command) {
+func (c *command) expire() {
+	h := c.h
 	h.mu.Lock()
 	late := c.exit == nil && !c.finishing
 	switch {
@@ -234,19 +237,19 @@ func (h *Host) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Off
 	if err != nil {
 		return sandbox.Result{}, err
 	}
-	r := &reader{c: c}
+	r := &reader{h: h, c: c}
 	r.at[sandbox.Stdout], r.at[sandbox.Stderr] = from.Stdout, from.Stderr
 	defer r.close()
-	if err := h.attach(r); err != nil {
+	if err := r.attach(); err != nil {
 		return sandbox.Result{}, err
 	}
-	defer h.detach(r)
+	defer r.detach()
 	buf := make([]byte, ChunkSize)
 	for {
 		if err := ctx.Err(); err != nil {
 			return sandbox.Result{}, err
 		}
-		s, n, changed := h.next(r)
+		s, n, changed := r.next()
 		if s == nil && changed == nil {
 			return c.result, nil // final: no longer written
 		}
@@ -266,6 +269,6 @@ func (h *Host) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Off
 		if err := sink(s.which, r.at[s.which], buf[:n]); err != nil {
 			return sandbox.Result{}, err
 		}
-		h.confirm(r, s, int64(n))
+		r.confirm(s, int64(n))
 	}
 }

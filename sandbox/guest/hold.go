@@ -47,16 +47,16 @@ func (h *Host) Release() {
 		if c != nil && c.left > 0 && c.exit == nil && !c.finishing {
 			left := c.left
 			c.left = 0
-			h.expireIn(c, left)
+			c.expireIn(left)
 		}
 	}
 	h.moveLife()
 }
 
 // refusal is what a call gets while the host is held. Host.mu is held.
-func (h *Host) refusal(op, subject string) error {
+func refusal(why, op, subject string) error {
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Conflict, Subject: subject, Reason: h.held,
+		Op: op, Kind: cofferdam.Conflict, Subject: subject, Reason: why,
 		Hint: "resume the box, or wait until it is ready again",
 	}
 }
@@ -76,7 +76,7 @@ func (h *Host) Quiet(ctx context.Context) error {
 	select {
 	case <-taken:
 	case <-ctx.Done():
-		return h.silent(op, "its pid 1 does not read")
+		return silent(op, "its pid 1 does not read")
 	}
 	rest, answer := make(chan struct{}), make(chan struct{})
 	h.mu.Lock()
@@ -88,7 +88,7 @@ func (h *Host) Quiet(ctx context.Context) error {
 	case <-h.done:
 		return h.lostError(op, "reach box")
 	case <-ctx.Done():
-		return h.silent(op, "its pid 1 does not read")
+		return silent(op, "its pid 1 does not read")
 	}
 	select {
 	case <-answer:
@@ -96,7 +96,7 @@ func (h *Host) Quiet(ctx context.Context) error {
 	case <-h.done:
 		err = h.lostError(op, "reach box")
 	case <-ctx.Done():
-		err = h.silent(op, "its pid 1 did not come to rest")
+		err = silent(op, "its pid 1 did not come to rest")
 	}
 	h.mu.Lock()
 	h.rest, h.awake = nil, make(chan Awake, 1) // the late answers have somewhere to go
@@ -124,11 +124,11 @@ func (h *Host) Wake(ctx context.Context, id Identity) error {
 	if rest == nil {
 		err = h.send(ctx, op, f)
 	} else {
-		err = h.say(f)
+		err = say(h.w, f)
 		close(rest)
 	}
 	if err != nil {
-		return h.silent(op, err.Error())
+		return silent(op, err.Error())
 	}
 	select {
 	case a := <-answer:
@@ -139,24 +139,24 @@ func (h *Host) Wake(ctx context.Context, id Identity) error {
 	case <-h.done:
 		return h.lostError(op, "reach box")
 	case <-ctx.Done():
-		return h.silent(op, "its pid 1 did not answer")
+		return silent(op, "its pid 1 did not answer")
 	}
 }
 
 // say writes one frame while the sender rests. A pipe that is full is one that
 // pid 1 does not read.
-func (h *Host) say(f Frame) error {
-	if err := h.w.SetWriteDeadline(time.Now().Add(quietPatience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+func say(w *os.File, f Frame) error {
+	if err := w.SetWriteDeadline(time.Now().Add(quietPatience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
 		return err
 	}
-	_, err := h.w.Write(AppendFrame(nil, f))
-	if e := h.w.SetWriteDeadline(time.Time{}); err == nil && !errors.Is(e, os.ErrNoDeadline) {
+	_, err := w.Write(AppendFrame(nil, f))
+	if e := w.SetWriteDeadline(time.Time{}); err == nil && !errors.Is(e, os.ErrNoDeadline) {
 		err = e
 	}
 	return err
 }
 
-func (h *Host) silent(op, reason string) error {
+func silent(op, reason string) error {
 	return &cofferdam.Error{
 		Op: op, Kind: cofferdam.Unavailable, Subject: "reach box", Reason: reason, Hint: "destroy the box and start a new one",
 	}

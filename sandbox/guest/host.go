@@ -115,7 +115,7 @@ func NewHost(w, r *os.File, journalDir string, o Options) (*Host, error) {
 	}
 	h := newHost(w, r, journalDir, o)
 	h.frames <- outgoing{b: AppendFrame(nil, Frame{Kind: KindConfig, Payload: config})}
-	h.run()
+	run(h)
 	return h, nil
 }
 
@@ -130,7 +130,7 @@ func newHost(w, r *os.File, journalDir string, o Options) *Host {
 	}
 }
 
-func (h *Host) run() {
+func run(h *Host) {
 	h.loops.Add(2)
 	go h.sendLoop()
 	go h.receiveLoop()
@@ -211,7 +211,7 @@ func (h *Host) lose(reason string) {
 	}
 	for _, c := range h.list {
 		if c != nil {
-			h.finish(c, true)
+			c.finish(true)
 		}
 	}
 }
@@ -353,13 +353,13 @@ func (h *Host) receive(f Frame) error {
 		if len(f.Payload) != 1 || f.Payload[0] < 1 || f.Payload[0] > 2 {
 			return fmt.Errorf("%w: output end frame", ErrProtocol)
 		}
-		return h.receiveEnd(c, c.streams[f.Payload[0]])
+		return c.receiveEnd(c.streams[f.Payload[0]])
 	case KindExit:
-		return h.receiveExit(c, f.Payload)
+		return c.receiveExit(f.Payload)
 	case KindStdinLimit:
-		return h.receiveStdinLimit(c, f.Payload)
+		return c.receiveStdinLimit(f.Payload)
 	case KindKilled:
-		return h.receiveKilled(c, f.Payload)
+		return c.receiveKilled(f.Payload)
 	}
 	return fmt.Errorf("%w: kind %d", ErrProtocol, f.Kind)
 }

@@ -86,7 +86,7 @@ func (s *stream) flush() {
 	if s.h.retained > s.h.o.BoxCap {
 		s.h.reclaim()
 	}
-	s.h.grant(s)
+	s.grant()
 	s.c.change()
 	if err == nil || s.retrying || s.h.lost != "" {
 		return
@@ -184,13 +184,14 @@ func (h *Host) reclaim() {
 		if c == nil || c.ended {
 			continue
 		}
-		h.grant(c.streams[sandbox.Stdout])
-		h.grant(c.streams[sandbox.Stderr])
+		c.streams[sandbox.Stdout].grant()
+		c.streams[sandbox.Stderr].grant()
 	}
 }
 
 // grant lets pid 1 send more of s if there is room. Host.mu is held.
-func (h *Host) grant(s *stream) {
+func (s *stream) grant() {
+	h := s.h
 	to := min(s.written+Window, s.acked+h.o.StreamCap)
 	if h.retained >= h.o.BoxCap {
 		to = min(to, s.acked+Window)
@@ -210,6 +211,7 @@ func (h *Host) grant(s *stream) {
 
 // reader is one attachment.
 type reader struct {
+	h     *Host
 	c     *command
 	at    [3]int64    // by sandbox.Stream: the next byte it wants
 	files [3]*os.File // opened when first needed
@@ -227,7 +229,8 @@ func (r *reader) close() {
 }
 
 // attach registers r, unless what it wants is gone or not yet there.
-func (h *Host) attach(r *reader) error {
+func (r *reader) attach() error {
+	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range r.c.streams[1:] {
@@ -247,12 +250,13 @@ func (h *Host) attach(r *reader) error {
 	}
 	for _, s := range r.c.streams[1:] {
 		s.readers[r] = true
-		h.acknowledge(s)
+		s.acknowledge()
 	}
 	return nil
 }
 
-func (h *Host) detach(r *reader) {
+func (r *reader) detach() {
+	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range r.c.streams[1:] {
@@ -262,9 +266,9 @@ func (h *Host) detach(r *reader) {
 
 // next picks the stream that r reads next, taking turns. Without one it returns
 // what to wait for, or nil if the command has ended.
-func (h *Host) next(r *reader) (*stream, int, <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (r *reader) next() (*stream, int, <-chan struct{}) {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
 	for i := range sandbox.Stream(2) {
 		which := (r.last+i)%2 + 1 // the other one first
 		s := r.c.streams[which]
@@ -327,15 +331,17 @@ func (r *reader) read(s *stream, p []byte) error {
 }
 
 // confirm moves r on by n bytes of s.
-func (h *Host) confirm(r *reader, s *stream, n int64) {
+func (r *reader) confirm(s *stream, n int64) {
+	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.at[s.which] += n
-	h.acknowledge(s)
+	s.acknowledge()
 }
 
 // acknowledge takes the slowest reader's place as acknowledged. Host.mu is held.
-func (h *Host) acknowledge(s *stream) {
+func (s *stream) acknowledge() {
+	h := s.h
 	slowest := int64(-1)
 	for r := range s.readers {
 		if at := r.at[s.which]; slowest < 0 || at < slowest {
@@ -349,7 +355,7 @@ func (h *Host) acknowledge(s *stream) {
 	if h.retained >= h.o.BoxCap {
 		h.reclaim()
 	}
-	h.grant(s)
+	s.grant()
 }
 
 func streamName(s sandbox.Stream) string {

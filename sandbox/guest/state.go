@@ -81,13 +81,13 @@ func RestoreHost(w, r *os.File, journalDir string, o Options, st State) (*Host, 
 	for i, cs := range st.Commands {
 		h.list = append(h.list, nil)
 		if cs.ID != "" {
-			h.restore(uint32(i+1), cs)
+			restoreCommand(h, uint32(i+1), cs)
 		}
 	}
 	rest := make(chan struct{})
 	h.rest = rest
 	h.frames <- outgoing{rest: rest} // nothing is said before Wake
-	h.run()
+	run(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.list {
@@ -96,9 +96,9 @@ func RestoreHost(w, r *os.File, journalDir string, o Options, st State) (*Host, 
 		}
 		for _, s := range c.streams[1:] {
 			h.limits[s] = s.granted // said again: it may have been on its way
-			h.grant(s)
+			s.grant()
 		}
-		h.finish(c, false) // it had all but its result
+		c.finish(false) // it had all but its result
 	}
 	select {
 	case h.wake <- struct{}{}:
@@ -116,10 +116,10 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// restore makes one command anew. Nobody else has h yet.
-func (h *Host) restore(number uint32, cs CommandState) {
+// restoreCommand makes one command anew. Nobody else has h yet.
+func restoreCommand(h *Host, number uint32, cs CommandState) {
 	c := &command{
-		id: cs.ID, number: number, stdin: cs.Stdin, sent: make(chan struct{}), changed: make(chan struct{}), writing: make(chan struct{}, 1),
+		h: h, id: cs.ID, number: number, stdin: cs.Stdin, sent: make(chan struct{}), changed: make(chan struct{}), writing: make(chan struct{}, 1),
 		exit: cs.Exit, ended: cs.Ended, finishing: cs.Ended, result: cs.Result, left: cs.Left, timedOut: cs.TimedOut, killing: cs.Killing,
 		sweeps: cs.Sweeps, stdinSent: cs.StdinSent, stdinLimit: cs.StdinLimit, stdinEnded: cs.StdinEnded,
 	}

@@ -53,7 +53,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: b.flags(),
+		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: flagsOf(b),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created,
 	}
 	s.Changes = b.life.Changes()
@@ -71,7 +71,7 @@ func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Cha
 }
 
 // flags are those of the sandbox program, and how the workspace has its size.
-func (b *box) flags() []string {
+func flagsOf(b *box) []string {
 	list := slices.Clone(b.d.flags)
 	if b.d.watched {
 		list = append(list, limitsWatched)

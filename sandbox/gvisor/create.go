@@ -205,14 +205,21 @@ func (b *box) prepare(ctx context.Context, from *stored) error {
 		return err
 	}
 	var binds []bind
-	if b.root, binds, err = b.d.root(b.spec.Image, files, b.sharedFiles()); err != nil {
+	if b.root, binds, err = b.d.root(b.spec.Image, files, sharedFiles(b.spec)); err != nil {
 		return err
 	}
-	if err := b.makeDisks(ctx, from); err != nil {
-		return err
+	network := make(chan error, 1)
+	go func() { // while the disks are made
+		var err error
+		b.net, err = netns.New()
+		network <- err
+	}()
+	err = b.makeDisks(ctx, from)
+	if failed := <-network; failed != nil {
+		return errors.Join(err, missing("network namespace", failed.Error(), "load the kernel module tun and run as root", failed))
 	}
-	if b.net, err = netns.New(); err != nil {
-		return missing("network namespace", err.Error(), "load the kernel module tun and run as root", err)
+	if err != nil {
+		return err
 	}
 	if err := b.d.cgroups.prepare(); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
@@ -235,7 +242,7 @@ func (b *box) boot(ctx context.Context) error {
 		closeAll(host[:2])
 		return missing("gvisor", "the sandbox did not start: "+err.Error(), "cofferdam doctor checks this host", err)
 	}
-	b.host, err = guest.NewHost(host[0], host[1], b.d.journalDir(b.name), b.guestOptions())
+	b.host, err = guest.NewHost(host[0], host[1], b.d.journalDir(b.name), guestOptions(b))
 	if err != nil {
 		closeAll(host[:2])
 		return err
@@ -249,7 +256,7 @@ func (b *box) boot(ctx context.Context) error {
 }
 
 // launch lets what is written in image go on, with pid 1's ends of its pipes.
-func (b *box) launch(image string, ends [2]*os.File) (*container.Container, error) {
+func launch(b *box, image string, ends [2]*os.File) (*container.Container, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -266,20 +273,20 @@ func (b *box) start(image string, inside [3]*os.File, printed *os.File) (*contai
 	return createContainer(b.d.conf, b.d.o.Runsc, string(b.name), b.dir, image, files)
 }
 
-func (b *box) guestOptions() guest.Options {
+func guestOptions(b *box) guest.Options {
 	return guest.Options{
 		Config: guest.Config{
 			UID: sandbox.UserID, GID: sandbox.UserID,
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
-			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: b.identity(),
+			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: identity(b.spec),
 		},
 		Watch: b.watch, Life: b.life,
 	}
 }
 
 // identity is who the box is: its machine id is the digits of its own.
-func (b *box) identity() guest.Identity {
-	return guest.Identity{Dir: identityDir, Hostname: b.spec.Hostname, MachineID: strings.TrimPrefix(string(b.spec.ID), "b-")}
+func identity(s sandbox.Spec) guest.Identity {
+	return guest.Identity{Dir: identityDir, Hostname: s.Hostname, MachineID: strings.TrimPrefix(string(s.ID), "b-")}
 }
 
 // err returns what pid 1 printed as an error, if anything.
@@ -334,7 +341,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err 
 		if from != nil {
 			err = copySparse(from.path(workImage), b.path(workImage))
 		} else {
-			err = makeImage(ctx, b.path(workImage), size)
+			err = b.d.templates.workspace(ctx, b.path(workImage), size)
 		}
 		if err != nil {
 			return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
@@ -394,8 +401,8 @@ func (b *box) placeFiles() ([]bind, error) {
 }
 
 // sharedFiles are those of Spec.Files that the root folder holds.
-func (b *box) sharedFiles() []sandbox.File {
-	return slices.DeleteFunc(slices.Clone(b.spec.Files), func(f sandbox.File) bool { return !f.IsShared() })
+func sharedFiles(s sandbox.Spec) []sandbox.File {
+	return slices.DeleteFunc(slices.Clone(s.Files), func(f sandbox.File) bool { return !f.IsShared() })
 }
 
 func fileMode(f sandbox.File) os.FileMode {

@@ -56,8 +56,9 @@ type Driver struct {
 	pool     *pool
 	shelf    shelf
 
-	imageMu sync.Mutex
-	roots   map[string]int // boxes that use each root; guarded by imageMu
+	templates templates
+	imageMu   sync.Mutex
+	roots     map[string]int // boxes that use each root; guarded by imageMu
 
 	mu    sync.Mutex
 	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
@@ -102,6 +103,7 @@ func New(o Options) (*Driver, error) {
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
 		}
 	}
+	d.templates.dir = filepath.Join(o.Root, "program")
 	d.pool = newPool(d, o.Pool)
 	return d, nil
 }

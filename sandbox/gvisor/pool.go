@@ -116,7 +116,7 @@ func (b *box) wakeAs(ctx context.Context, spec sandbox.Spec) error {
 			return err
 		}
 	}
-	return b.host.Wake(ctx, b.identity())
+	return b.host.Wake(ctx, identity(b.spec))
 }
 
 func (p *pool) wake() {

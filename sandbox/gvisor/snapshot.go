@@ -88,7 +88,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		err = os.Rename(s.dir, dir)
 	}
 	if err != nil {
-		return sandbox.Snapshot{}, b.failed("Snapshot", "take snapshot of", errors.Join(err, os.RemoveAll(s.dir)))
+		return sandbox.Snapshot{}, failed(b, "Snapshot", "take snapshot of", errors.Join(err, os.RemoveAll(s.dir)))
 	}
 	return s.Snapshot, nil
 }
@@ -163,7 +163,7 @@ func (b *box) take(ctx context.Context, s *stored) (err error) {
 	if err := b.host.Quiet(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.host.Wake(context.WithoutCancel(ctx), b.identity())) }()
+	defer func() { err = errors.Join(err, b.host.Wake(context.WithoutCancel(ctx), identity(b.spec))) }()
 	s.Guest = b.host.State()
 	if err := b.container.Pause(); err != nil {
 		return err

@@ -36,7 +36,7 @@ func runningState(ever, running int) sandbox.BoxState {
 }
 
 // conflict refuses a step that the box's state does not allow.
-func (b *box) conflict(op, what string) error {
+func conflict(b *box, op, what string) error {
 	now := b.life.Now()
 	return &cofferdam.Error{
 		Op: "gvisor." + op, Kind: cofferdam.Conflict, Subject: what + " box " + string(b.spec.ID),
@@ -45,7 +45,7 @@ func (b *box) conflict(op, what string) error {
 }
 
 // failed is the error of a step that did not work.
-func (b *box) failed(op, what string, err error) error {
+func failed(b *box, op, what string, err error) error {
 	var known *cofferdam.Error
 	if errors.As(err, &known) {
 		return err
@@ -59,7 +59,7 @@ func (b *box) failed(op, what string, err error) error {
 // begin holds the box for a step that stops it. step is held by the caller.
 func (b *box) begin(op, what, why string) error {
 	if b.rest.paused || b.rest.onDisk || b.life.Move(sandbox.Suspending, why, sandbox.ByCaller) != nil {
-		return b.conflict(op, what)
+		return conflict(b, op, what)
 	}
 	b.host.Hold("the box is " + why)
 	return nil
@@ -89,7 +89,7 @@ func (b *box) Pause(context.Context) error {
 		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
 	}
 	if err != nil {
-		return errors.Join(b.failed("Pause", "pause", err), b.goOn("it could not be paused", sandbox.ByDriver))
+		return errors.Join(failed(b, "Pause", "pause", err), b.goOn("it could not be paused", sandbox.ByDriver))
 	}
 	b.rest.paused = true
 	return b.life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
@@ -101,14 +101,14 @@ func (b *box) Resume(ctx context.Context) error {
 	defer b.step.Unlock()
 	switch {
 	case b.life.Now().State.Over(), b.life.Now().State == sandbox.Stopping:
-		return b.conflict("Resume", "resume")
+		return conflict(b, "Resume", "resume")
 	case b.rest.paused:
 		err := unix.Kill(b.container.SandboxPid(), unix.SIGCONT)
 		if err == nil {
 			err = b.container.Resume()
 		}
 		if err != nil {
-			return b.failed("Resume", "resume", err)
+			return failed(b, "Resume", "resume", err)
 		}
 		b.rest.paused = false
 		return b.goOn("it was resumed", sandbox.ByCaller)
@@ -130,7 +130,7 @@ func (b *box) Suspend(ctx context.Context) error {
 		return err
 	}
 	if err := b.toDisk(ctx); err != nil {
-		return errors.Join(b.failed("Suspend", "suspend", err), b.goOn("it could not be written to disk", sandbox.ByDriver))
+		return errors.Join(failed(b, "Suspend", "suspend", err), b.goOn("it could not be written to disk", sandbox.ByDriver))
 	}
 	b.host.Hold("the box is suspended")
 	return b.life.Move(sandbox.Suspended, "its memory is on disk", sandbox.ByCaller)
@@ -156,7 +156,7 @@ func (b *box) toDisk(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(err, b.host.Wake(ctx, b.identity()), os.RemoveAll(image))
+		return errors.Join(err, b.host.Wake(ctx, identity(b.spec)), os.RemoveAll(image))
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
 	err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name)))
@@ -168,19 +168,19 @@ func (b *box) toDisk(ctx context.Context) error {
 func (b *box) restore(ctx context.Context) error {
 	err := b.net.Renew()
 	if err == nil {
-		b.container, err = b.launch(b.path(suspendedDir), b.rest.ends)
+		b.container, err = launch(b, b.path(suspendedDir), b.rest.ends)
 	}
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
 	if err == nil {
-		err = b.host.Wake(ctx, b.identity())
+		err = b.host.Wake(ctx, identity(b.spec))
 	}
 	if err != nil {
 		_ = b.life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
-		return errors.Join(b.failed("Resume", "resume", err), b.host.Close("the box could not be resumed"))
+		return errors.Join(failed(b, "Resume", "resume", err), b.host.Close("the box could not be resumed"))
 	}
 	if err := os.RemoveAll(b.path(suspendedDir)); err != nil {
-		return b.failed("Resume", "resume", err)
+		return failed(b, "Resume", "resume", err)
 	}
 	return b.goOn("it was resumed from disk", sandbox.ByCaller)
 }
