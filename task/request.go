@@ -32,6 +32,7 @@ const (
 
 var (
 	agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	tierName  = regexp.MustCompile(`^[a-z][a-z-]{0,31}$`)
 	// An image of the operator's, or HOST/NAME with a tag or digest.
 	imageName       = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/@+-]{0,511}$`)
 	environmentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -139,6 +140,9 @@ func checkReach(r cofferdam.TaskRequest) error {
 	if len(r.Image) > MaxPath || strings.ContainsRune(r.Image, 0) ||
 		r.Image != "" && !imageName.MatchString(r.Image) && (!filepath.IsAbs(r.Image) || filepath.Clean(r.Image) != r.Image) {
 		return invalid("image", "must be \"host\", a clean absolute path of a folder on the server, or the name of an image", "leave --image out for the host's programs")
+	}
+	if r.Tier != "" && !tierName.MatchString(r.Tier) {
+		return invalid("tier", "is not the name of a tier", "cofferdam doctor lists them; leave --tier out for the server's own")
 	}
 	if r.Environment != "" && !environmentName.MatchString(r.Environment) {
 		return invalid("environment", "must be \"none\" or the name of a folder in .devcontainer", "leave --environment out for the repository's own definition")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/sandbox"
 )
 
 // Config is all a server can be told. To add a setting: add a field here with
@@ -21,6 +22,8 @@ type Config struct {
 	KeeperState string // folder of cofferdam-keeper
 	Programs    string // folder with cofferdam-keeper, -runsc, -init, -engine
 	Debug       bool   // verbose log, causes in answers
+
+	Tier sandbox.Tier // of boxes; a task may ask for a stronger one
 
 	Allow          []string      // hosts every task may reach, policy.ParseAllow's grammar
 	AllowAddresses []AddrAndPort // reserved addresses that may be dialled all the same

@@ -55,8 +55,16 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("listen %q from %s: %v", c.Listen, c.Sources["listen"], err)
 	}
 	c, err = Load(map[string]string{}, env1("COFFERDAM_CONFIG", write(t, "e.toml", "", 0o600)))
-	if err != nil || c.State != DefaultState || c.Socket != DefaultSocket || c.Keeper != DefaultKeeper || c.Listen != DefaultListen {
+	if err != nil || c.State != DefaultState || c.Socket != DefaultSocket || c.Keeper != DefaultKeeper || c.Listen != DefaultListen || c.Tier != "gvisor" {
 		t.Errorf("defaults: %+v %v", c, err)
+	}
+	c, err = Load(map[string]string{"config": write(t, "t.toml", "tier = \"microvm\"\n", 0o600)}, env1("COFFERDAM_TIER", "process"))
+	if err != nil || c.Tier != "process" || c.Sources["tier"] != "environment" {
+		t.Errorf("tier %q from %s: %v", c.Tier, c.Sources["tier"], err)
+	}
+	for _, bad := range []string{"none", "GVisor", "gvisor ", "gvisor,process", "\x00"} {
+		_, err := Load(map[string]string{"tier": bad}, none)
+		wantInvalid(t, "tier "+bad, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"cofferdam"
+	"cofferdam/sandbox"
 )
 
 // FromArgs reads the command line of cofferdam-server, then what Load reads.
@@ -118,6 +119,9 @@ func (c *Config) defaults() error {
 	fill(&c.TokenFile, filepath.Join(c.State, "token"))
 	fill(&c.KeeperState, filepath.Join(c.State, "keeper"))
 	fill(&c.Listen, DefaultListen)
+	if c.Tier == "" {
+		c.Tier = sandbox.GVisor
+	}
 	if c.Listen == "off" {
 		c.Listen = ""
 	}

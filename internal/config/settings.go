@@ -3,8 +3,12 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"cofferdam/sandbox"
 )
 
 // Setting is one thing that the command line, the environment or the operator
@@ -30,6 +34,16 @@ func Settings() []Setting {
 		text("keeper", "COFFERDAM_KEEPER", "unix socket of cofferdam-keeper (default "+DefaultKeeper+", or run/keeper.sock in a state folder of your own)", func(c *Config) *string { return &c.Keeper }),
 		text("keeper-state", "", "folder of cofferdam-keeper (default keeper in the state folder)", func(c *Config) *string { return &c.KeeperState }),
 		text("programs", "", "folder with cofferdam-keeper and its sisters (default: where this program is)", func(c *Config) *string { return &c.Programs }),
+		{
+			Name: "tier", Env: "COFFERDAM_TIER", Usage: "tier of boxes: " + tierNames() + "; tasks may ask for a stronger one (default gvisor)",
+			apply: func(c *Config, v string) error {
+				if c.Tier = sandbox.Tier(v); !slices.Contains(sandbox.Tiers(), c.Tier) {
+					return fmt.Errorf("%.80q is no tier; there are %s", v, tierNames())
+				}
+				return nil
+			},
+			show: func(c Config) string { return string(c.Tier) },
+		},
 		duration("agent-timeout", "longest run of an agent whose task names no limit (default 1h)", func(c *Config) *time.Duration { return &c.AgentTimeout }),
 		duration("check-timeout", "longest run of one check (default 15m)", func(c *Config) *time.Duration { return &c.CheckTimeout }),
 		{
@@ -46,6 +60,14 @@ func Settings() []Setting {
 		hidden(text("debug-person-token", "", "file with the test person's token", func(c *Config) *string { return &c.TestPersonToken })),
 		hidden(text("debug-crash", "COFFERDAM_DEBUG_CRASH", "point at which the server ends itself", func(c *Config) *string { return &c.CrashPoint })),
 	}
+}
+
+func tierNames() string {
+	var names []string
+	for _, t := range sandbox.Tiers() {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
 }
 
 func text(name, env, usage string, field func(*Config) *string) Setting {

@@ -150,7 +150,7 @@ func (s *server) attach(ctx context.Context) error {
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Said: s.store.Messages, LastSaid: s.store.LastMessages,
 		Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
-		Agents: s.agents, Trust: trust, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
+		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})
 	if err != nil {
 		return err

@@ -74,7 +74,12 @@ type Options struct {
 }
 
 // Tier is that of the boxes of this server.
-func (o Options) Tier() sandbox.Tier { return sandbox.GVisor }
+func (o Options) Tier() sandbox.Tier {
+	if o.Config.Tier == "" {
+		return sandbox.GVisor
+	}
+	return o.Config.Tier
+}
 
 // Run makes every check.
 func Run(ctx context.Context, o Options) Report {

@@ -114,6 +114,9 @@ type Options struct {
 	Presets   map[string][]string // see config.Presets
 	Budget    cofferdam.Budget    // of a task that names none; zero fields: no limit
 	MaxBudget cofferdam.Budget    // the most a task may ask for; zero fields: no bound
+	// Tier says which tier the boxes of a task that asks for one get, or why it
+	// gets none; nil takes what is asked.
+	Tier      func(ctx context.Context, asked string) (string, error)
 	Doctor    func(ctx context.Context) doctor.Report
 	PublicKey string           // note verifier of receipts and traces
 	Now       func() time.Time // nil: time.Now

@@ -60,6 +60,11 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleImage(op, r.Image); err != nil {
 		return cofferdam.Repo{}, err
 	}
+	if s.Tier != nil {
+		if r.Tier, err = s.Tier(ctx, r.Tier); err != nil {
+			return cofferdam.Repo{}, err
+		}
+	}
 	var repo cofferdam.Repo
 	if r.Repo == "" {
 		all, err := s.Repos.Repos(ctx, s.Scope)

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// A task gets the tier it asks for or an error, never another one.
+func TestTierFits(t *testing.T) {
+	const fits = cofferdam.Kind(255)
+	all := []sandbox.Offer{{Tier: sandbox.Process}, {Tier: sandbox.GVisor}, {Tier: sandbox.Emulated}}
+	for _, c := range []struct {
+		asked, least sandbox.Tier
+		kind         cofferdam.Kind // fits: it fits
+		hint         string
+	}{
+		{sandbox.GVisor, sandbox.GVisor, fits, ""},
+		{sandbox.GVisor, sandbox.Process, fits, ""},
+		{sandbox.Process, sandbox.Process, fits, ""},
+		{sandbox.Emulated, sandbox.Emulated, fits, ""},
+		{sandbox.Process, sandbox.GVisor, cofferdam.Invalid, "operator"},
+		{sandbox.Emulated, sandbox.GVisor, cofferdam.Invalid, "operator"}, // emulation is no boundary
+		{sandbox.GVisor, sandbox.Emulated, cofferdam.Invalid, "operator"},
+		{sandbox.MicroVM, sandbox.GVisor, cofferdam.Unavailable, "doctor"},
+		{sandbox.None, sandbox.Process, cofferdam.Invalid, "gvisor"},
+		{"GVisor", sandbox.Process, cofferdam.Invalid, "gvisor"},
+		{"", sandbox.Process, cofferdam.Invalid, "gvisor"},
+	} {
+		err := tierFits(c.asked, c.least, all)
+		if (err == nil) != (c.kind == fits) || err != nil && (cofferdam.KindOf(err) != c.kind || !strings.Contains(cofferdam.HintOf(err), c.hint)) {
+			t.Errorf("%s, least %s: %v, hint %q", c.asked, c.least, err, cofferdam.HintOf(err))
+		}
+	}
+}
