@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	// A short run ends before it has made anything that is worth collecting.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	debug.SetGCPercent(400)
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		defer close(r.ready)
