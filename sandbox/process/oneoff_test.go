@@ -370,3 +370,23 @@ func TestOneOffOfUser(t *testing.T) {
 		t.Errorf("on the host: %q, %v", data, err)
 	}
 }
+
+// TestOneOffBytes: arguments and variables reach the command as they are.
+func TestOneOffBytes(t *testing.T) {
+	_, project := person(t)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	o := OneOff{
+		Init: initProgram(t), Workspace: project, Stdout: out, Env: []string{"PATH=/usr/bin", "A=\xfe☕"},
+		Argv: []string{"sh", "-c", `printf '%s|%s|%s' "$1" "$2" "$A"`, "sh", "\xff\x80 b", ""},
+	}
+	if r, err := o.Run(t.Context()); err != nil || r.Exit != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if data, err := os.ReadFile(out.Name()); err != nil || string(data) != "\xff\x80 b||\xfe☕" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
