@@ -142,7 +142,7 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 	}
 	ours := func() { ends[1].Close(); ends[2].Close() }
 	err := b.net.Inside(func() (err error) {
-		b.init, err = startInit(b.d.o.Init, plan, 0, [3]*os.File{}, []*os.File{ends[0], ends[3]})
+		b.init, err = startInit(starting{path: b.d.o.Init, files: []*os.File{ends[0], ends[3]}}, func() (wall.Plan, error) { return plan, nil })
 		return err
 	})
 	if err != nil {

@@ -96,7 +96,7 @@ func TestLayerMissingInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&p)
-		init, err := startInit(o.Init, p, unix.CLONE_NEWNET, [3]*os.File{}, nil)
+		init, err := startInit(starting{path: o.Init, once: true, flags: unix.CLONE_NEWNET}, func() (wall.Plan, error) { return p, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

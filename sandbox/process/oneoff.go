@@ -84,11 +84,7 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 	if err := o.check(); err != nil {
 		return sandbox.Result{}, err
 	}
-	plan, err := o.plan()
-	if err != nil {
-		return sandbox.Result{}, err
-	}
-	p, err := startInit(o.Init, plan, unix.CLONE_NEWNET, [3]*os.File{o.Stdin, o.Stdout, o.Stderr}, nil)
+	p, err := startInit(starting{path: o.Init, once: true, flags: unix.CLONE_NEWNET, stdio: [3]*os.File{o.Stdin, o.Stdout, o.Stderr}}, o.plan)
 	if err != nil {
 		return sandbox.Result{}, err
 	}

@@ -30,35 +30,37 @@ type pid1 struct {
 	talk int // our end of the talk at the start
 }
 
-// startInit starts cofferdam-init in namespaces of its own. files are its
-// descriptors from 3 on; stdio are the first three. It waits for goOn.
-func startInit(path string, plan wall.Plan, flags uintptr, stdio [3]*os.File, files []*os.File) (*pid1, error) {
-	data, err := plan.Encode()
-	if err != nil {
-		return nil, err
-	}
+// starting is how cofferdam-init is started.
+type starting struct {
+	path  string
+	once  bool // it runs a single command
+	flags uintptr
+	stdio [3]*os.File
+	files []*os.File // its descriptors from 3 on
+}
+
+// startInit starts cofferdam-init in namespaces of its own. It waits for a
+// byte; what it is to build is planned while it starts, which takes as long.
+func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 	memory, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("keep plan: %w", err)
 	}
 	planFile := os.NewFile(uintptr(memory), "plan")
 	defer planFile.Close()
-	if _, err := planFile.Write(data); err != nil {
-		return nil, fmt.Errorf("keep plan: %w", err)
-	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make talk: %w", err)
 	}
 	theirs := os.NewFile(uintptr(ends[1]), "talk")
 	defer theirs.Close()
-	first := 3 + len(files)
+	first := 3 + len(s.files)
 	p := &pid1{talk: ends[0], cmd: &exec.Cmd{
-		Path: path, Args: []string{"cofferdam-init", "--box", fmt.Sprint(first), fmt.Sprint(first + 1)},
-		Env: initEnv(plan), Dir: "/", ExtraFiles: append(files, theirs, planFile),
-		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | flags},
+		Path: s.path, Args: []string{"cofferdam-init", "--box", fmt.Sprint(first), fmt.Sprint(first + 1)},
+		Env: initEnv(s.once), Dir: "/", ExtraFiles: append(s.files, theirs, planFile),
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | s.flags},
 	}}
-	for i, f := range stdio { // a nil *os.File in an interface would not be nil
+	for i, f := range s.stdio { // a nil *os.File in an interface would not be nil
 		if f == nil {
 			continue
 		}
@@ -80,15 +82,37 @@ func startInit(path string, plan wall.Plan, flags uintptr, stdio [3]*os.File, fi
 	}
 	if err := p.cmd.Start(); err != nil {
 		unix.Close(p.talk)
-		return nil, namespaceError(path, err)
+		return nil, namespaceError(s.path, err)
+	}
+	if err := keepPlan(planFile, plan); err != nil {
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+		_ = p.cmd.Wait()         // it has done nothing
+		unix.Close(p.talk)
+		return nil, err
 	}
 	return p, nil
 }
 
+// keepPlan writes a plan where pid 1 will read it.
+func keepPlan(file *os.File, plan func() (wall.Plan, error)) error {
+	p, err := plan()
+	if err != nil {
+		return err
+	}
+	data, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	if _, err := file.Write(data); err != nil {
+		return fmt.Errorf("keep plan: %w", err)
+	}
+	return nil
+}
+
 // initEnv is the environment of pid 1. One that runs a single command makes no
 // garbage to speak of; one that serves a box lives long.
-func initEnv(plan wall.Plan) []string {
-	if plan.Command != nil {
+func initEnv(once bool) []string {
+	if once {
 		return []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=64MiB"}
 	}
 	return []string{"GOMAXPROCS=2"}
