@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"cofferdam"
@@ -130,6 +131,9 @@ func (b *box) Suspend(ctx context.Context) error {
 		return err
 	}
 	if err := b.toDisk(ctx); err != nil {
+		if b.life.Now().State.Over() {
+			return failed(b, "Suspend", "suspend", err)
+		}
 		return errors.Join(failed(b, "Suspend", "suspend", err), b.goOn("it could not be written to disk", sandbox.ByDriver))
 	}
 	b.host.Hold("the box is suspended")
@@ -159,9 +163,22 @@ func (b *box) toDisk(ctx context.Context) error {
 		return errors.Join(err, b.host.Wake(ctx, identity(b.spec)), os.RemoveAll(image))
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
-	err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name)))
+	if err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name))); err != nil {
+		// Something of it still runs beside what was written: neither may go on.
+		b.fail("its processes did not end: "+err.Error(), "the box could not be suspended")
+	}
 	b.container = nil
 	return err
+}
+
+// fail ends a box that can neither run nor rest any more.
+func (b *box) fail(why, lost string) {
+	closeAll(b.rest.ends[:])
+	b.rest = rest{}
+	_ = b.life.Move(sandbox.Failed, why, sandbox.ByDriver) // refused once it is over
+	if err := b.host.Close(lost); err != nil {
+		b.d.o.Log.Error("closing a box that failed", slog.Any("box", b.name), slog.Any("err", err))
+	}
 }
 
 // restore lets a box that is on disk go on. One that cannot is failed.
@@ -170,14 +187,14 @@ func (b *box) restore(ctx context.Context) error {
 	if err == nil {
 		b.container, err = launch(b, b.path(suspendedDir), b.rest.ends)
 	}
-	closeAll(b.rest.ends[:])
-	b.rest = rest{}
 	if err == nil {
+		closeAll(b.rest.ends[:])
+		b.rest = rest{}
 		err = b.host.Wake(ctx, identity(b.spec))
 	}
 	if err != nil {
-		_ = b.life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
-		return errors.Join(failed(b, "Resume", "resume", err), b.host.Close("the box could not be resumed"))
+		b.fail("it could not be resumed: "+err.Error(), "the box could not be resumed")
+		return failed(b, "Resume", "resume", err)
 	}
 	if err := os.RemoveAll(b.path(suspendedDir)); err != nil {
 		return failed(b, "Resume", "resume", err)

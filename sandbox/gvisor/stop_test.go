@@ -256,3 +256,25 @@ func TestBoxThatIsKilledSaysSo(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
+
+// TestBoxThatCannotGoOn: what was written is gone, so the box is failed, says so,
+// and the outcome of its command is reported.
+func TestBoxThatCannotGoOn(t *testing.T) {
+	ctx := context.Background()
+	b := newBox(t, newDriver(t))
+	must(t, b.Start(ctx, sandbox.Command{ID: "cat", Argv: []string{"cat"}, Stdin: true}))
+	_, wait := follow(t, b, "cat", 0)
+	must(t, b.Suspend(ctx), os.RemoveAll(b.(*box).path(suspendedDir)))
+	if err := b.Resume(ctx); err == nil || cofferdam.HintOf(err) == "" {
+		t.Errorf("resume of nothing: %v", err)
+	}
+	if s := state(t, b); s.State != sandbox.Failed || !strings.Contains(s.Reason, "could not be resumed") {
+		t.Errorf("status %+v", s)
+	}
+	if r := wait(); !r.Lost || r.Reason == "" {
+		t.Errorf("its command: %+v", r)
+	}
+	if err := b.Resume(ctx); cofferdam.KindOf(err) != cofferdam.Conflict {
+		t.Errorf("resume of a box that failed: %v", err)
+	}
+}
