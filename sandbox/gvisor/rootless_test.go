@@ -155,3 +155,32 @@ func TestUserMemoryIsWatched(t *testing.T) {
 		t.Errorf("afterwards: %q, %+v", got, r)
 	}
 }
+
+// The workspace holds what the limit of disk says and no more, and the box goes
+// on when it is full.
+func TestUserWorkspaceHasItsSize(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t))                                          // of 64 MiB
+	if _, r := sh(t, b, "head -c 40M /dev/zero > /work/a"); r.Exit != 0 { // the benign twin
+		t.Errorf("40 MiB: %+v", r)
+	}
+	_, r := sh(t, b, "head -c 40M /dev/zero > /work/b")
+	if r.Exit == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedDisk) {
+		t.Errorf("80 MiB of 64: %+v", r)
+	}
+	if got, _ := sh(t, b, "rm /work/b; echo more > /work/c; cat /work/c"); got != "more" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+func TestUserStateFolderIsShort(t *testing.T) {
+	for root, fits := range map[string]bool{"/" + strings.Repeat("x", 35): true, "/" + strings.Repeat("x", 36): false} {
+		dir, err := runFolder(Options{Root: root, User: true}, "")
+		if (err == nil) != fits || fits && dir != root+"/run" {
+			t.Errorf("%d bytes: %q, %v", len(root), dir, err)
+		}
+		if _, err := runFolder(Options{Root: root}, "x"); err != nil { // root's is elsewhere
+			t.Error(err)
+		}
+	}
+}
