@@ -128,6 +128,9 @@ func (f *Fake) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, erro
 			Reason: fmt.Sprintf("this driver has no boxes of tier %.40q, only of none", string(spec.Tier)), Hint: "ask for tier none",
 		}
 	}
+	if spec.Snapshot != "" {
+		return nil, sandbox.Lacking(spec.Tier, sandbox.CanSnapshot)
+	}
 	if reason := refuse(spec); reason != "" {
 		return nil, &cofferdam.Error{Op: "sandboxtest.Create", Kind: cofferdam.Invalid, Subject: subject, Reason: reason}
 	}
