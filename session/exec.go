@@ -14,6 +14,14 @@ import (
 // exhaustedOutput names the limit Options.MaxOutput beside those of the box.
 const exhaustedOutput sandbox.Exhaustion = "output"
 
+// met names limits as results and the record do.
+func met(list []sandbox.Exhaustion) (names []string) {
+	for _, e := range list {
+		names = append(names, string(e))
+	}
+	return names
+}
+
 // maxCommandText bounds what goes on record of a command's text, in bytes.
 const maxCommandText = 64 << 10
 

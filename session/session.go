@@ -41,11 +41,13 @@ type Result struct {
 	Message  string              `json:"message"` // the agent's last words, bounded; hostile text
 	Exit     int                 `json:"exit"`    // of the agent
 	TimedOut bool                `json:"timed_out"`
-	Head     cofferdam.Commit    `json:"head"` // what Branch holds in the mirror at the end; "" if it was never written
-	Checks   []CheckRun          `json:"checks,omitempty"`
-	Usage    cofferdam.Usage     `json:"usage"`
-	Sealed   Head                `json:"sealed"`
-	Box      Box                 `json:"box"`
+	// Met are the limits that the agent met, such as memory or output.
+	Met    []string         `json:"met,omitempty"`
+	Head   cofferdam.Commit `json:"head"` // what Branch holds in the mirror at the end; "" if it was never written
+	Checks []CheckRun       `json:"checks,omitempty"`
+	Usage  cofferdam.Usage  `json:"usage"`
+	Sealed Head             `json:"sealed"`
+	Box    Box              `json:"box"`
 	// Failure is a reason code (cofferdam.ReasonBox …) when the session could
 	// not do its work; Reason is the sentence.
 	Failure string `json:"failure,omitempty"`

@@ -50,12 +50,14 @@ type turn struct {
 // turnEnd is how a turn ended, as it goes on record.
 type turnEnd struct {
 	agent.End
-	Exit     int     `json:"exit"`
-	Signal   int     `json:"signal,omitempty"`
-	TimedOut bool    `json:"timed_out,omitempty"`
-	TooMuch  bool    `json:"too_much,omitempty"` // it was ended because of its output
-	Seconds  float64 `json:"seconds"`
-	Gone     string  `json:"gone,omitempty"` // it was ended because its model does not answer: the sentence
+	Exit     int  `json:"exit"`
+	Signal   int  `json:"signal,omitempty"`
+	TimedOut bool `json:"timed_out,omitempty"`
+	TooMuch  bool `json:"too_much,omitempty"` // it was ended because of its output
+	// Met are the limits that it met, output among them.
+	Met     []string `json:"met,omitempty"`
+	Seconds float64  `json:"seconds"`
+	Gone    string   `json:"gone,omitempty"` // it was ended because its model does not answer: the sentence
 }
 
 // died says whether a signal ended the agent. A shell around it turns the
@@ -210,7 +212,7 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 		return err
 	}
 	return d.ledger.step(ctx, stepTurn, map[string]string{fieldNumber: strconv.Itoa(t.number), fieldData: encode(turnEnd{
-		End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut, TooMuch: slices.Contains(ran.Exhausted, exhaustedOutput),
+		End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut, TooMuch: slices.Contains(ran.Exhausted, exhaustedOutput), Met: met(ran.Exhausted),
 		Seconds: ran.Ended.Sub(ran.Started).Seconds(), Gone: gone,
 	})})
 }
@@ -279,7 +281,7 @@ func (a *attempt) tell(ctx context.Context, e agent.Event) error {
 // conclude takes down how the agent ended.
 func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
 	r := &d.result
-	r.Said, r.Message, r.Exit, r.TimedOut = end.Said, end.Message, end.Exit, end.TimedOut
+	r.Said, r.Message, r.Exit, r.TimedOut, r.Met = end.Said, end.Message, end.Exit, end.TimedOut, end.Met
 	// What it did until then is captured all the same.
 	if code, why := d.fault(end); code != "" {
 		r.Failure, r.Reason = code, why

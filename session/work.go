@@ -160,11 +160,8 @@ func (a *attempt) runChecks(ctx context.Context) error {
 			return fail(cofferdam.ReasonBox, fmt.Sprintf("check %d failed while no server served the box's network, which proves nothing", i+1))
 		}
 		run := CheckRun{
-			Command: c.Command, Exit: ran.Exit, TimedOut: ran.TimedOut, Stdout: ran.stdout, Stderr: ran.stderr,
+			Command: c.Command, Exit: ran.Exit, TimedOut: ran.TimedOut, Stdout: ran.stdout, Stderr: ran.stderr, Exhausted: met(ran.Exhausted),
 			Tail: ran.tail.String(), Seconds: ran.Ended.Sub(ran.Started).Seconds(),
-		}
-		for _, e := range ran.Exhausted {
-			run.Exhausted = append(run.Exhausted, string(e))
 		}
 		err = a.ledger.step(ctx, stepCheck, map[string]string{fieldNumber: strconv.Itoa(i), fieldData: encode(run), fieldText: c.Command})
 		if err != nil {

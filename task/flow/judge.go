@@ -71,6 +71,9 @@ func ofWork(checks []cofferdam.Check, r session.Result, changed bool) verdict {
 		}
 		return verdict{cofferdam.NothingToDo, "", "nothing was changed, and every check holds on the base"}
 	}
+	if len(r.Met) > 0 {
+		return blocked(cofferdam.ReasonAgent, "the agent ended with %d, having met its limit of %s, and left no commit", r.Exit, strings.Join(r.Met, ", "))
+	}
 	return blocked(cofferdam.ReasonAgent, "the agent ended with %d and left no commit", r.Exit)
 }
 

@@ -58,6 +58,7 @@ func TestJudge(t *testing.T) {
 		{"work: no commit", ofWork(both, said(cofferdam.SaidDone, "all done!"), false), cofferdam.Blocked, cofferdam.ReasonAgent, "left no commit"},
 		{"work: nothing to do while a check fails", ofWork(both, said(cofferdam.SaidNothingToDo, ""), false), cofferdam.Blocked, cofferdam.ReasonAgent, "make test"},
 		{"work: nothing to do", ofWork(only, said(cofferdam.SaidNothingToDo, ""), false), cofferdam.NothingToDo, "", "every check holds"},
+		{"work: killed at a limit", ofWork(only, session.Result{Exit: 137, Met: []string{"memory", "output"}}, false), cofferdam.Blocked, cofferdam.ReasonAgent, "ended with 137, having met its limit of memory, output, and left no commit"},
 		{"work: nothing changed, nothing said", ofWork(only, said("", ""), false), cofferdam.Blocked, cofferdam.ReasonAgent, "left no commit"},
 		{"work: blocked", ofWork(only, said(cofferdam.SaidBlocked, "need\n\ta  key"), true), cofferdam.Blocked, cofferdam.ReasonAgent, `"need a key"`},
 		{"work: blocked without a word", ofWork(only, said(cofferdam.SaidBlocked, " "), false), cofferdam.Blocked, cofferdam.ReasonAgent, "no reason"},
