@@ -32,6 +32,9 @@ say The file says hello.
 func TestAgentsDocument(t *testing.T) { follow(t, "docs/agents.md", "127.77.0.2:443") }
 func TestModelsDocument(t *testing.T) { follow(t, "docs/models.md", "127.77.0.3:443") }
 
+// TestEnvironmentsDocument follows docs/environments.md in the same way.
+func TestEnvironmentsDocument(t *testing.T) { follow(t, "docs/environments.md", "127.77.0.4:443") }
+
 func follow(t *testing.T, name, address string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: server and keeper run as root in this version")
@@ -48,7 +51,7 @@ func follow(t *testing.T, name, address string) {
 	}
 	d.shell("cofferdam repo add shop shop.git")
 	d.local("127.0.0.1:11434")
-	lines := blocks(t, name, 10)
+	lines := blocks(t, name, 9)
 	for _, line := range lines {
 		if fromNPM.MatchString(line) && !soak {
 			t.Logf("left to make soak: %s", line)
