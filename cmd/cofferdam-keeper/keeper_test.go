@@ -118,8 +118,13 @@ func (p place) dial(t *testing.T) *keeper.Client {
 
 func create(t *testing.T, c *keeper.Client) sandbox.Box {
 	t.Helper()
+	return createOf(t, c, sandbox.GVisor)
+}
+
+func createOf(t *testing.T, c *keeper.Client, tier sandbox.Tier) sandbox.Box {
+	t.Helper()
 	b, err := c.Create(context.Background(), sandbox.Spec{
-		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: "host",
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: tier, Image: "host",
 		Limits: cofferdam.Limits{Memory: 512 << 20, Disk: 64 << 20, PIDs: 128},
 	})
 	if err != nil {
@@ -200,24 +205,35 @@ func TestOneKeeperForEachFolder(t *testing.T) {
 }
 
 func TestKilledKeeperLeavesNothing(t *testing.T) {
+	for _, tier := range []sandbox.Tier{sandbox.GVisor, sandbox.Process} {
+		t.Run(string(tier), func(t *testing.T) { killKeeper(t, tier) })
+	}
+}
+
+func killKeeper(t *testing.T, tier sandbox.Tier) {
 	p := newPlace(t)
 	pid := p.start(t)
-	b := create(t, p.dial(t))
-	if err := b.Start(context.Background(), sandbox.Command{ID: "runs", Shell: "sleep 1000"}); err != nil {
+	b := createOf(t, p.dial(t), tier)
+	// A box that is a process of the host shows by what runs in it.
+	mark := fmt.Sprintf("sleep %d.%d", 100_000+os.Getpid(), time.Now().UnixNano())
+	if err := b.Start(context.Background(), sandbox.Command{ID: "runs", Argv: strings.Fields(mark)}); err != nil {
 		t.Fatal(err)
 	}
+	asleep := []byte(strings.ReplaceAll(mark, " ", "\x00"))
 	sandboxes := func() int {
 		n := 0
 		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, path := range lines {
-			if line, _ := os.ReadFile(path); bytes.Contains(line, []byte(b.ID())) {
+			if line, _ := os.ReadFile(path); bytes.Contains(line, []byte(b.ID())) || bytes.Contains(line, asleep) {
 				n++
 			}
 		}
 		return n
 	}
-	if sandboxes() == 0 {
-		t.Fatal("control: no process of the box is seen")
+	for deadline := time.Now().Add(10 * time.Second); sandboxes() == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("control: no process of the box is seen")
+		}
 	}
 	p.end(t, pid, syscall.SIGKILL)
 	for deadline := time.Now().Add(10 * time.Second); sandboxes() > 0; time.Sleep(10 * time.Millisecond) {
@@ -236,7 +252,7 @@ func TestKilledKeeperLeavesNothing(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(p.state, "boxes")); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if err := create(t, c).Destroy(context.Background()); err != nil {
+	if err := createOf(t, c, tier).Destroy(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
