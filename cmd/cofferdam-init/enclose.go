@@ -67,7 +67,7 @@ func (e *enclosure) build(planFile string) (starter, error) {
 		return nil, err
 	}
 	if err := unix.Sethostname([]byte(e.plan.Hostname)); err != nil {
-		return nil, fmt.Errorf("set hostname: %w", err)
+		return nil, &wall.Error{Layer: wall.LayerMount, Err: fmt.Errorf("set hostname: %w", err)}
 	}
 	if err := e.network(); err != nil {
 		return nil, err

@@ -125,6 +125,19 @@ func TestRestrictedUserNamespaces(t *testing.T) {
 			t.Errorf("%q: %v", text, !want)
 		}
 	}
+	for _, c := range []struct {
+		layer      string
+		euid       int
+		restricted bool
+		profile    bool
+	}{
+		{layerUser, 0, true, true}, {layerUser, 1000, false, false}, {wall.LayerMount, 1000, true, true}, {wall.LayerMount, 0, true, false},
+		{wall.LayerNetwork, 1000, true, true}, {wall.LayerLandlock, 1000, true, false},
+	} {
+		if got := fixFor(c.layer, c.euid, c.restricted); strings.Contains(got, "userns,") != c.profile || got == "" {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
 	if p := Profile("/usr/bin/cofferdam"); !strings.Contains(p, `profile cofferdam "/usr/bin/cofferdam" flags=(unconfined) {`) || !strings.Contains(p, "  userns,\n") {
 		t.Errorf("profile: %s", p)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -47,16 +48,22 @@ const restrictFile = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 // fixOf is the fix of a layer on this host.
 func fixOf(layer string) string {
-	if layer == layerUser || layer == wall.LayerMount {
-		if restricted(restrictFile) {
-			self, err := os.Executable()
-			if err != nil {
-				self = "/usr/bin/cofferdam"
-			}
-			return "AppArmor refuses user namespaces to programs without a profile; install this one as /etc/apparmor.d/cofferdam and run apparmor_parser -r on it:\n" + Profile(self)
-		}
+	return fixFor(layer, os.Geteuid(), restricted(restrictFile))
+}
+
+// fixFor is the fix of a layer for a user. AppArmor lets an ordinary user's
+// namespace come into being and takes its rights: what shows is the first layer
+// that needs one.
+func fixFor(layer string, euid int, restricted bool) string {
+	needsRights := []string{layerUser, wall.LayerMount, wall.LayerNetwork, wall.LayerTAP, wall.LayerRights}
+	if !restricted || !slices.Contains(needsRights, layer) || euid == 0 && layer != layerUser {
+		return fixes[layer]
 	}
-	return fixes[layer]
+	self, err := os.Executable()
+	if err != nil {
+		self = "/usr/bin/cofferdam"
+	}
+	return "AppArmor refuses user namespaces to programs without a profile; install this one as /etc/apparmor.d/cofferdam and run apparmor_parser -r on it:\n" + Profile(self)
 }
 
 func restricted(file string) bool {
@@ -100,7 +107,6 @@ func executable(path string) error {
 // reported is the error that pid 1 told of.
 func reported(op string, r wall.Report) error {
 	if r.Layer != "" {
-		// An ordinary user's AppArmor limit shows at the first privileged step.
 		return missing(op, r.Layer, errors.New(r.Error))
 	}
 	return &cofferdam.Error{
