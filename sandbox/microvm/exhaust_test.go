@@ -3,6 +3,7 @@ package microvm
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"cofferdam/sandbox"
 )
@@ -20,7 +21,11 @@ func testExhaustion(t *testing.T, b *box) {
 		{sandbox.ExhaustedPIDs, "for i in $(seq 300); do sleep 2 & done 2>/dev/null; sleep 0.3"},
 		{sandbox.ExhaustedTime, "sleep 100"},
 	} {
-		_, r := sh(t, b, c.text)
+		limit := time.Minute
+		if c.name == sandbox.ExhaustedTime {
+			limit = 2 * time.Second
+		}
+		_, r := shFor(t, b, c.text, limit)
 		if !slices.Contains(r.Exhausted, c.name) || r.Lost {
 			t.Errorf("%s: %+v", c.name, r)
 		}

@@ -79,7 +79,8 @@ func testCopies(t *testing.T, b *box) {
 		if got, _ := sh(t, copied, "cat /work/file /tmp/file | tr '\\n' ' '"); got != "kept kept" {
 			t.Errorf("copy %d: %q", i, got)
 		}
-		if now, _ := sh(t, copied, "date +%s"); !near(now) {
+		asked := time.Now()
+		if now, _ := sh(t, copied, "date +%s"); !near(now, asked) {
 			t.Errorf("copy %d: its clock says %q", i, now)
 		}
 		got, _ := sh(t, copied, "hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1")
@@ -132,8 +133,11 @@ func wantCount(t *testing.T, b sandbox.Box) {
 	}
 }
 
-// near says whether a clock's seconds are the host's, give or take a few.
-func near(text string) bool {
+// near says whether a clock that was asked at some time from then to now has the
+// host's seconds, give or take a few.
+func near(text string, then time.Time) bool {
+	const few = 5 * time.Second
 	n, err := strconv.ParseInt(text, 10, 64)
-	return err == nil && time.Since(time.Unix(n, 0)).Abs() < 5*time.Second
+	clock := time.Unix(n, 0)
+	return err == nil && clock.After(then.Add(-few)) && clock.Before(time.Now().Add(few))
 }

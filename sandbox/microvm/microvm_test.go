@@ -135,11 +135,17 @@ func smallImage(t testing.TB) string {
 // sh runs shell text in b and returns its trimmed output and result.
 func sh(t testing.TB, b sandbox.Box, text string) (string, sandbox.Result) {
 	t.Helper()
+	return shFor(t, b, text, time.Minute)
+}
+
+// shFor is sh with a time limit of its own.
+func shFor(t testing.TB, b sandbox.Box, text string, limit time.Duration) (string, sandbox.Result) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
 	id := cofferdam.ExecID(cofferdam.NewID("e"))
-	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: id, Shell: text, Timeout: time.Minute}, &out, &errs)
+	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: id, Shell: text, Timeout: limit}, &out, &errs)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -172,8 +178,8 @@ func TestMachine(t *testing.T) {
 		name string
 		test func(*testing.T, *box)
 	}{
-		{"commands", testCommands}, {"monitor", testMonitor}, {"wire", testWire}, {"exhaustion", testExhaustion},
-		{"stands still", testStandStill}, {"copies", testCopies},
+		{"commands", testCommands}, {"monitor", testMonitor}, {"wire", testWire}, {"gateway", testGateway}, {"exhaustion", testExhaustion},
+		{"stands still", testStandStill}, {"gateway after that", testGateway}, {"copies", testCopies},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, b) }) {
 			t.Logf("its console: %s", b.console.last())
