@@ -14,7 +14,7 @@ func TestRunDocument(t *testing.T) {
 		t.Skip("needs root: the document's example.com is served on port 443")
 	}
 	t.Parallel()
-	r := newReader(t, played, "127.77.0.4:443", "example.com")
+	r := newReader(t, played, "127.77.0.5:443", "example.com")
 	r.env = append(r.env, "COFFERDAM_CONFIG="+filepath.Join(r.dir, "operator.toml"), "SSL_CERT_FILE="+filepath.Join(r.dir, "provider.pem"))
 	r.shell(`mkdir project && cd project && printf 'test:\n\techo tested $(MODE)\n' > Makefile && echo '{"name":"x","version":"1.0.0"}' > package.json &&
 		echo '{"name":"x","version":"1.0.0","lockfileVersion":3,"requires":true,"packages":{"":{"name":"x","version":"1.0.0"}}}' > package-lock.json`)
