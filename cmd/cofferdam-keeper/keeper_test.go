@@ -134,9 +134,15 @@ func createOf(t *testing.T, c *keeper.Client, tier sandbox.Tier) sandbox.Box {
 }
 
 func TestKeeperServesAndOutlivesItsClients(t *testing.T) {
+	for _, tier := range []sandbox.Tier{sandbox.GVisor, sandbox.Process} {
+		t.Run(string(tier), func(t *testing.T) { outlive(t, tier) })
+	}
+}
+
+func outlive(t *testing.T, tier sandbox.Tier) {
 	p := newPlace(t)
 	pid := p.start(t)
-	b := create(t, p.dial(t))
+	b := createOf(t, p.dial(t), tier)
 	if err := b.Start(context.Background(), sandbox.Command{ID: "one", Shell: "for i in 1 2 3; do echo $i; sleep 0.2; done"}); err != nil {
 		t.Fatal(err)
 	}

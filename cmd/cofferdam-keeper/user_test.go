@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -51,10 +52,52 @@ func TestUserKeeper(t *testing.T) {
 	if _, err := keeper.Dial(context.Background(), p.socket); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("root's call: %v", err)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := sandboxtest.AsUser(t, sandboxtest.OpenCopy(t, self), "-test.v", "-test.run=^TestUserKeeperMakesBoxes$")
+	client.Env = append(client.Env, socketVariable+"="+p.socket)
+	if out, err := client.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+		t.Errorf("as its user: %v: %s", err, out)
+	}
 	p.end(t, pid, syscall.SIGTERM)
 	log, err := os.ReadFile(filepath.Join(p.state, "keeper.log"))
 	if err != nil || !strings.Contains(string(log), "every box with it") {
 		t.Errorf("its log: %v: %s", err, log)
+	}
+}
+
+// socketVariable is where TestUserKeeperMakesBoxes finds a keeper.
+const socketVariable = "COFFERDAM_TEST_SOCKET"
+
+func TestUserKeeperMakesBoxes(t *testing.T) {
+	socket := os.Getenv(socketVariable)
+	if socket == "" {
+		t.Skip("TestUserKeeper runs it")
+	}
+	ctx := context.Background()
+	c, err := keeper.Dial(ctx, socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := create(t, c)
+	var out bytes.Buffer
+	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: "one", Shell: "id -u; exit 7"}, &out, nil)
+	if err != nil || r.Exit != 7 || out.String() != "1000\n" {
+		t.Errorf("%q, %+v, %v", out.String(), r, err)
+	}
+	s, err := b.Status(ctx)
+	if err != nil || s.Tier != sandbox.GVisor || !slices.Contains(s.Flags, "limits=watched") || !slices.Contains(s.Flags, "workspace=memory") {
+		t.Errorf("status %+v, %v", s, err)
+	}
+	q, err := b.Wire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Close()
+	if err := b.Destroy(ctx); err != nil {
+		t.Error(err)
 	}
 }
 
