@@ -89,7 +89,8 @@ func testStates(t *testing.T, s *subject) {
 }
 
 // countAloud is a command that counts aloud until it gets a line, and exits with it.
-const countAloud = `i=0; while ! read -t 0.05 code; do i=$((i+1)); echo $i; done; exit $code`
+// What came of the line when the time was up is kept.
+const countAloud = `i=0; line=; while ! read -t 0.05 code; do line=$line$code; i=$((i+1)); echo $i; done; exit $line$code`
 
 // testStops: what is stopped, in either way, says nothing, takes no call and goes
 // on as if nothing had been: streams, exit codes, files, memory.
