@@ -67,7 +67,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 	programs := stateDir(t)
 	for _, p := range []string{"cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
-		script(t, filepath.Join(programs, p), `case "$1" in --check) echo '[{"name":"gvisor-systrap","level":"fail","detail":"it does not run","fix":"mend it"}]'; exit 1;; esac; touch `+programs+`/started`)
+		script(t, filepath.Join(programs, p), `case "$1" in --check) echo '{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","findings":[{"name":"gvisor-systrap","level":"fail","detail":"it does not run","fix":"mend it"}]}]}'; exit 1;; esac; touch `+programs+`/started`)
 	}
 	b := &bench{t: t, env: map[string]string{}}
 	state := filepath.Join(stateDir(t), "s")
@@ -96,7 +96,7 @@ func TestServeStartsTheKeeper(t *testing.T) {
 		script(t, filepath.Join(programs, p), "exit 0")
 	}
 	keeper := filepath.Join(programs, "cofferdam-keeper")
-	script(t, keeper, `case "$1" in --check) echo '[{"name":"all","level":"ok","detail":"fine"}]'; exit 0;; esac; echo "cofferdam-keeper: no TUN device: /dev/net/tun" >&2; echo "hint: modprobe tun" >&2; echo "$@" > `+programs+`/args; exit 1`)
+	script(t, keeper, `case "$1" in --check) echo '{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","findings":[{"name":"all","level":"ok","detail":"fine"}]}]}'; exit 0;; esac; echo "cofferdam-keeper: no TUN device: /dev/net/tun" >&2; echo "hint: modprobe tun" >&2; echo "$@" > `+programs+`/args; exit 1`)
 	b := &bench{t: t, env: map[string]string{}}
 	state := filepath.Join(stateDir(t), "s")
 	code, _, errs := b.run("serve", "--state", state, "--listen", "off", "--programs", programs)
