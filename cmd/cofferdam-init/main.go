@@ -164,6 +164,16 @@ func (b *box) configure(f guest.Frame) error {
 
 // handle does what a frame asks. It must not wait: the host may be waiting too.
 func (b *box) handle(f guest.Frame) {
+	switch f.Kind {
+	// Before mu is taken: a process that is being made may be frozen, with mu held,
+	// until wake.
+	case guest.KindQuiet:
+		b.quiet()
+		return
+	case guest.KindWake:
+		b.wake(f.Payload)
+		return
+	}
 	b.mu.Lock()
 	c := b.commands[f.Command]
 	b.mu.Unlock()
@@ -187,10 +197,6 @@ func (b *box) handle(f guest.Frame) {
 		go b.kill(f.Command, c)
 	case guest.KindRelieve:
 		go relieve()
-	case guest.KindQuiet:
-		b.quiet()
-	case guest.KindWake:
-		b.wake(f.Payload)
 	case guest.KindLimit:
 		l, err := guest.ParseLimit(f.Payload)
 		if err == nil && c != nil && (l.Stream == 1 || l.Stream == 2) {
