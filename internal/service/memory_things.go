@@ -14,7 +14,7 @@ import (
 // CheckImage implements Environments: there is one of the name web.
 func (m *Memory) CheckImage(name string) error {
 	if name != "web" {
-		return notFound("image", name)
+		return invalid("service.CheckImage", "image "+name, "there is none of this name", "leave it away")
 	}
 	return nil
 }
