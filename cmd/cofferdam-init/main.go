@@ -115,6 +115,9 @@ func (b *box) configure(f guest.Frame) error {
 	if b.config.Version != guest.Version {
 		return fmt.Errorf("the host speaks version %d of the protocol, cofferdam-init version %d", b.config.Version, guest.Version)
 	}
+	if os.Getpid() != 1 { // whom a kill means is told by a mark, and the marks of every box are the same
+		return errors.New("it is not pid 1 of a pid namespace of its own")
+	}
 	if b.config.Unbounded {
 		b.config.UID, b.config.GID = 0, 0
 	} else if b.config.UID <= 0 || b.config.GID <= 0 {
@@ -126,11 +129,6 @@ func (b *box) configure(f guest.Frame) error {
 	unix.Umask(0o022)
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); errno != 0 {
 		return fmt.Errorf("set no_new_privs: %w", errno)
-	}
-	if os.Getpid() != 1 {
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("become subreaper: %w", err)
-		}
 	}
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {

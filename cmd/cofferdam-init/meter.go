@@ -128,7 +128,7 @@ func (b *box) sampleKernel(now time.Time) {
 // commands.
 func others() int64 {
 	if os.Getpid() != 1 {
-		return 0 // it is not ours alone
+		return 0 // a test's: what runs beside it is not ours
 	}
 	return int64(len(pids()))
 }

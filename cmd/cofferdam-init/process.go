@@ -63,7 +63,7 @@ func (b *box) kill(number uint32, c *command) {
 }
 
 // end ends all commands: the host is gone. The kernel does the same when pid 1
-// exits; outside a pid namespace nobody else would.
+// exits, but later.
 func (b *box) end() {
 	b.sweep(func(uint32) bool { return true })
 }
@@ -86,13 +86,12 @@ type process struct {
 //
 // A mark is a supplementary group: it is inherited, and taking it off needs a
 // capability no command has. One way around it is known, in a user namespace of
-// one's own: then a process has no mark at all. So where we are pid 1, and every
-// process of the namespace is a command's, an unmarked process of an ordinary
-// user dies with whatever is killed. A process that forks faster than we look is
-// met by freezing everything first.
+// one's own: then a process has no mark at all. So, as every process of our
+// namespace is a command's, an unmarked process of an ordinary user dies with
+// whatever is killed. A process that forks faster than we look is met by
+// freezing everything first.
 func (b *box) sweep(meant func(mark uint32) bool) int {
-	all := os.Getpid() == 1
-	ours := func(p process) bool { return p.mark != 0 && meant(p.mark) || all && p.mark == 0 && p.uid != 0 }
+	ours := func(p process) bool { return p.mark != 0 && meant(p.mark) || p.mark == 0 && p.uid != 0 }
 	match := func(p process) bool { return !p.dead && ours(p) }
 	began, frozen := time.Now(), 0
 	for try := 0; ; try++ {
@@ -107,13 +106,13 @@ func (b *box) sweep(meant func(mark uint32) bool) int {
 		for _, p := range found {
 			unix.Kill(p.pid, unix.SIGKILL)
 		}
-		if all && (try >= killTries || time.Since(began) > plainTime) {
+		if try >= killTries || time.Since(began) > plainTime {
 			if frozen++; freeze(match) {
 				awaitReaped(ours)
 				return 0
 			}
 		}
-		if time.Since(began) > killTime && (frozen >= leastTry || !all) {
+		if time.Since(began) > killTime && frozen >= leastTry {
 			return len(found)
 		}
 		time.Sleep(killPause)
@@ -122,11 +121,8 @@ func (b *box) sweep(meant func(mark uint32) bool) int {
 
 // awaitReaped waits until no process that matches is left to be reaped. One that
 // is listed and cannot be read any more is about to be gone, and counts against
-// the limit until then. Outside a pid namespace others reap as well.
+// the limit until then.
 func awaitReaped(match func(process) bool) {
-	if os.Getpid() != 1 {
-		return
-	}
 	ending := map[int]bool{}
 	for _, pid := range pids() {
 		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")

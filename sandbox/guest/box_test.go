@@ -46,10 +46,6 @@ type box struct {
 	init     *exec.Cmd
 }
 
-// notFirst as limit of processes asks newBox for a cofferdam-init that is not
-// pid 1 of anything.
-const notFirst = -1
-
 func newBox(t *testing.T, o guest.Options) *box {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -70,9 +66,6 @@ func newBox(t *testing.T, o guest.Options) *box {
 		t.Fatal(err)
 	}
 	b.init = exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program)
-	if o.PIDs == notFirst {
-		b.init, o.PIDs = exec.Command(program), 0
-	}
 	b.init.ExtraFiles = []*os.File{toInit, fromInit}
 	b.init.Stderr = os.Stderr
 	if err := b.init.Start(); err != nil {
