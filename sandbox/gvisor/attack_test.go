@@ -74,7 +74,7 @@ func TestHostSecretsAreOutOfReach(t *testing.T) {
 func TestNoSocketOfTheHostIsThere(t *testing.T) {
 	b := newBox(t, newDriver(t))
 	got, _ := sh(t, b, "find / \\( -path /proc -o -path /usr \\) -prune -o \\( -type s -o -type b \\) -print 2>/dev/null; ls -A /run /home /var/lib /var/cache; ls /root 2>&1; echo end")
-	want := "/home:\nagent\n\n/run:\n\n/var/cache:\n\n/var/lib:\nls: cannot access '/root': No such file or directory\nend"
+	want := "/home:\nagent\n\n/run:\ncofferdam\n\n/var/cache:\n\n/var/lib:\nls: cannot access '/root': No such file or directory\nend"
 	if got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
