@@ -264,7 +264,7 @@ func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 		}
 		group.Wait()
 		if err := first(errs); err != nil {
-			if f := (*failure)(nil); errors.As(err, &f) && i >= len(a.made.Maintenance) && a.env.Path != "" {
+			if f := (*failure)(nil); errors.As(err, &f) && i >= len(a.made.Maintenance) && a.env.Path != "" && a.atBase() {
 				err = errors.Join(err, forgiven(a.o.Environments.Remove(a.plan.Scope, a.env.Digest, "a readiness command did not pass in it")))
 			}
 			return err
@@ -278,6 +278,10 @@ func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 	}
 	return nil
 }
+
+// atBase says whether the workspace began as the commit that the definition is
+// of: in another one it may be an agent's work that made a command fail.
+func (a outfit) atBase() bool { return a.plan.Base == "" || a.plan.Base == a.plan.Commit }
 
 // first returns the first error.
 func first(errs []error) error {

@@ -130,6 +130,34 @@ func TestRecipeThatFails(t *testing.T) {
 	}
 }
 
+// What an agent commits may fail the commands of a new box in its proof; the
+// environment that the next task starts from stays what it is.
+func TestAgentsWorkRemovesNoEnvironment(t *testing.T) {
+	b := newBench(t, nil)
+	p := b.at("true", map[string]string{environment.RecipePath: "setup = [\"true\"]\nready = [\"test ! -e broken\"]"})
+	if r := b.run(p); r.Failure != "" {
+		t.Fatalf("%+v", r)
+	}
+	images := func() []string {
+		found, err := filepath.Glob(filepath.Join(b.dir, "env", "*.img"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if len(images()) != 1 {
+		t.Fatalf("the control does not hold: %v", images())
+	}
+	broken := b.proof(b.commit(map[string]string{"broken": ""}), "true")
+	broken.Base = p.Commit
+	if r := b.run(broken); r.Failure != cofferdam.ReasonEnvironment {
+		t.Errorf("%+v", r)
+	}
+	if len(images()) != 1 {
+		t.Error("an agent's commit has removed the environment")
+	}
+}
+
 // BR-34: the three forms of a command run as the standard says: text by a shell,
 // words as they are, those of an object at the same time.
 func TestDevcontainerCommandsBR34(t *testing.T) {
