@@ -75,11 +75,13 @@ func view(home wall.Mount, show []string) ([]wall.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	list = append(list, hidden...)
-	if home.To == "" {
-		return list, nil
+	hidden = append(hidden, closedEtc("/etc", hidden)...)
+	list = append(append(list, hidden...), again(hidden, home.To)...)
+	if home.To != "" {
+		list = append(append(list, home), homeView(home.To, show)...)
+		list = append(list, elsewhere(home.To)...)
 	}
-	return append(append(list, home), homeView(home.To, show)...), nil
+	return append(list, hostSockets(list, home.To)...), nil
 }
 
 // homeView plans the entries of a home folder that may be seen.
@@ -135,14 +137,11 @@ func secretEtc(etc string) ([]wall.Mount, error) {
 		}
 	}
 	var list []wall.Mount
-	hide := func(path string, mode os.FileMode) {
-		if mode&os.ModeSymlink == 0 {
-			list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
-		}
-	}
+	// A link hides what it leads to.
+	hide := func(path string) { list = append(list, wall.Mount{Kind: wall.Hidden, To: path}) }
 	for _, e := range entries {
 		if exact[e.Name()] || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
-			hide("/etc/"+e.Name(), e.Type())
+			hide("/etc/" + e.Name())
 		}
 	}
 	for _, pattern := range deeper {
@@ -153,8 +152,8 @@ func secretEtc(etc string) ([]wall.Mount, error) {
 			}
 		}
 		for _, path := range found {
-			if info, err := os.Lstat(path); err == nil {
-				hide("/etc"+strings.TrimPrefix(path, etc), info.Mode())
+			if _, err := os.Lstat(path); err == nil {
+				hide("/etc" + strings.TrimPrefix(path, etc))
 			}
 		}
 	}

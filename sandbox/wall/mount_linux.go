@@ -95,7 +95,11 @@ func (b *builder) open() error {
 			if !m.Write {
 				attr |= unix.MOUNT_ATTR_RDONLY
 			}
-			fd, err := clone(m.From, attr)
+			take := clone
+			if m.Write && b.p.Command != nil { // a keeper's folders are its own
+				take = cloneStraight
+			}
+			fd, err := take(m.From, attr)
 			if err != nil {
 				if m.Optional {
 					continue
@@ -123,6 +127,18 @@ func clone(path string, attr uint64) (int, error) {
 		return -1, fmt.Errorf("restrict: %w", err)
 	}
 	return fd, nil
+}
+
+// cloneStraight is clone of a path that has no link in it. One that appeared
+// since the plan was made would have another folder written: who may write a
+// folder above, as the command of another box, can put it there.
+func cloneStraight(path string, attr uint64) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	return clone("/proc/self/fd/"+strconv.Itoa(fd)+"/.", attr)
 }
 
 // hide makes what hidden things are covered with.
@@ -314,10 +330,11 @@ func (b *builder) dangling(to string) string {
 	return to
 }
 
-// cover hides what is at a path; nothing there needs nothing.
+// cover hides what is at a path; nothing there needs nothing, and neither does
+// what pid 1 cannot reach: its commands have fewer rights.
 func (b *builder) cover(to string) error {
 	fd, err := b.resolve(to)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES || err == unix.ELOOP {
 		return nil
 	}
 	if err != nil {
