@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/environment"
@@ -46,9 +48,14 @@ type Options struct {
 
 // Store is a folder of images. Safe for concurrent use; one process at a time.
 type Store struct {
-	o  Options
-	mu sync.Mutex // one image at a time is made
+	o      Options
+	mu     sync.Mutex    // held while what is there is looked at or removed
+	making chan struct{} // holds one while an image is made: one at a time
 }
+
+// makingTime bounds the making of an image, whatever its source takes: others
+// wait for it.
+const makingTime = 30 * time.Minute
 
 // Open returns the store in o.Dir, less what an earlier process left half made.
 func Open(o Options) (*Store, error) {
@@ -64,7 +71,7 @@ func Open(o Options) (*Store, error) {
 			return nil, unavailable(o.Dir, err)
 		}
 	}
-	return &Store{o: o}, nil
+	return &Store{o: o, making: make(chan struct{}, 1)}, nil
 }
 
 func unavailable(what string, err error) error {
@@ -102,36 +109,72 @@ func (s *Store) Find(ctx context.Context, scope cofferdam.Scope, w environment.I
 	case !named:
 		source = w.Name
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	dir := filepath.Join(s.o.Dir, string(scope.Project))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return environment.Image{}, unavailable(dir, err)
 	}
 	found := environment.Image{Name: w.Name}
-	if !named && w.Name == environment.DebianImage {
+	debian := !named && w.Name == environment.DebianImage
+	if !debian && s.known(dir, source, &found) {
+		return found, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, makingTime)
+	defer cancel()
+	select {
+	case s.making <- struct{}{}:
+		defer func() { <-s.making }()
+	case <-ctx.Done():
+		return found, &cofferdam.Error{
+			Op: "image.Find", Kind: cofferdam.Unavailable, Subject: fmt.Sprintf("image %.200q", w.Name), Reason: "others are being made, one at a time",
+			Hint: "try again later", Err: context.Cause(ctx),
+		}
+	}
+	if debian {
 		r, err := s.debian(ctx, dir, w.Packages)
 		found.Path, found.Digest = rootOf(dir, r.Digest), r.Digest
 		return found, err
 	}
-	if d, ok := s.resolved(dir, source); ok {
-		if r, err := read(dir, d); err == nil {
-			now := time.Now()
-			found.Path, found.Digest = rootOf(dir, d), r.Digest
-			return found, os.Chtimes(filepath.Dir(found.Path), now, now)
-		}
+	if s.known(dir, source, &found) { // made while this one waited
+		return found, nil
 	}
+	return s.find(ctx, dir, source, found)
+}
+
+// known looks whether a source is there, and marks it as used.
+func (s *Store) known(dir, source string, found *environment.Image) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.resolved(dir, source)
+	if !ok {
+		return false
+	}
+	if _, err := read(dir, d); err != nil {
+		return false
+	}
+	found.Path, found.Digest = rootOf(dir, d), d
+	now := time.Now()
+	return os.Chtimes(filepath.Dir(found.Path), now, now) == nil
+}
+
+// find asks a source, and makes the image if it is not there under another name.
+func (s *Store) find(ctx context.Context, dir, source string, found environment.Image) (environment.Image, error) {
 	img, digest, err := s.open(ctx, source)
 	if err != nil {
 		return found, err
 	}
 	found.Path, found.Digest = rootOf(dir, digest), digest
 	if _, err := read(dir, digest); err != nil {
-		if err := s.unpack(ctx, dir, Record{Name: w.Name, Source: source, Digest: digest}, img); err != nil {
+		if err := s.unpack(ctx, dir, Record{Name: found.Name, Source: source, Digest: digest}, img); err != nil {
 			return found, err
 		}
 	}
-	return found, s.resolve(dir, source, digest)
+	if err := s.resolve(dir, source, digest); err != nil {
+		return found, err
+	}
+	if !s.known(dir, source, &found) {
+		return found, unavailable(dir, errors.New("it was removed meanwhile"))
+	}
+	return found, nil
 }
 
 // Check says whether an image can have that name here, without asking anybody.
@@ -222,7 +265,7 @@ func (s *Store) unpack(ctx context.Context, dir string, r Record, img v1.Image) 
 			return 0, unavailable(dir, err)
 		}
 		defer into.Close()
-		t := &tree{root: into}
+		t := &tree{root: into, free: func() (int64, int64, error) { return space(root) }}
 		for i, l := range layers {
 			if err := t.checked(ctx, l, config.RootFS.DiffIDs[i]); err != nil {
 				return 0, refused(r.Name, fmt.Sprintf("layer %d: %s", i+1, err), err)
@@ -230,6 +273,19 @@ func (s *Store) unpack(ctx context.Context, dir string, r Record, img v1.Image) 
 		}
 		return t.bytes, nil
 	})
+}
+
+// space is what is free on the disk of a folder: bytes, and files where the file
+// system counts them.
+func space(dir string) (bytes, files int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "looking at", Path: dir, Err: err}
+	}
+	if files = int64(st.Ffree); st.Files == 0 {
+		files = math.MaxInt64
+	}
+	return int64(st.Bavail) * st.Bsize, files, nil
 }
 
 // checked unpacks a layer and compares what was read with the digest that the

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"math"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -247,7 +248,8 @@ func TestBombAndOtherBytes(t *testing.T) {
 	if n, err := io.Copy(io.Discard, b); err == nil || n != 1<<20 {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	tr := &tree{entries: MaxEntries, fresh: map[string]bool{}}
+	tr := filling(t, math.MaxInt64, math.MaxInt64)
+	tr.entries = MaxEntries
 	r, err := layer(t, file("a", "x")).Uncompressed()
 	if err != nil {
 		t.Fatal(err)

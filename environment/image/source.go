@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -41,6 +42,10 @@ func (s *Store) open(ctx context.Context, source string) (img v1.Image, d coffer
 	hash, err := img.Digest()
 	if err != nil || hash.Algorithm != "sha256" {
 		return nil, "", refused(source, "it has no digest of SHA-256", err)
+	}
+	// What the configuration says of its size is all that bounds its reading.
+	if m, err := img.Manifest(); err != nil || m.Config.Size > maxManifest {
+		return nil, "", refused(source, fmt.Sprintf("its configuration is larger than %d bytes, or its manifest cannot be read", maxManifest), err)
 	}
 	if err := platform(img); err != nil {
 		return nil, "", refused(source, err.Error(), nil)
@@ -123,7 +128,7 @@ func (s *Store) listed() http.RoundTripper {
 			return nil, fmt.Errorf("%.200s is none of this server's registries", r.URL.Host)
 		}
 		resp, err := next.RoundTrip(r)
-		if err == nil && !strings.Contains(r.URL.Path, "/blobs/") {
+		if err == nil && !ofBlob(r) {
 			resp.Body = struct {
 				io.Reader
 				io.Closer
@@ -131,6 +136,17 @@ func (s *Store) listed() http.RoundTripper {
 		}
 		return resp, err
 	})
+}
+
+var blobPath = regexp.MustCompile(`/blobs/sha256:[0-9a-f]{64}$`)
+
+// ofBlob says whether a request is for a layer or a configuration, which are read
+// up to their size: a redirected one is for what was asked for first.
+func ofBlob(r *http.Request) bool {
+	for r.Response != nil && r.Response.Request != nil {
+		r = r.Response.Request
+	}
+	return blobPath.MatchString(r.URL.Path)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -16,8 +16,14 @@ const (
 	MaxBytes   = 16 << 30 // of all files together, unpacked
 	MaxEntries = 1 << 20  // files, folders and links of all layers
 	MaxLayers  = 256
+	MaxNames   = 256 << 20 // bytes of the names of all entries, which are in memory
 	maxName    = 4096
-	maxLinks   = 40 // links followed in one path, as Linux has it
+	maxLinks   = 40  // links followed in one path, as Linux has it
+	maxDepth   = 128 // folders in one path; each is looked up from the root
+	maxSteps   = 512 // parts of one path, with those of the links in it
+	// keepFree and keepFiles stay free on the disk of the images.
+	keepFree  = 1 << 30
+	keepFiles = 64 << 10
 )
 
 // own are folders that no box takes from an image; what a layer has in them is
@@ -28,14 +34,18 @@ var own = []string{"dev", "proc", "sys", "run", "tmp"}
 // through root, which no name and no link leads out of.
 type tree struct {
 	root    *os.Root
+	free    func() (bytes, files int64, err error) // of the disk
 	bytes   int64
+	names   int64
 	entries int
-	fresh   map[string]bool // of the present layer: paths it has written
+	// Of the present layer: paths it has written, the folders that these are in,
+	// and the folders that hold nothing else any more.
+	fresh, above, only map[string]bool
 }
 
 // layer unpacks one layer over what is there.
 func (t *tree) layer(r io.Reader) error {
-	t.fresh = map[string]bool{}
+	t.fresh, t.above, t.only = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for in := tar.NewReader(r); ; {
 		h, err := in.Next()
 		if err == io.EOF {
@@ -44,13 +54,32 @@ func (t *tree) layer(r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("the layer cannot be read: %w", err)
 		}
-		if t.entries++; t.entries > MaxEntries {
-			return fmt.Errorf("more than %d entries", MaxEntries)
+		err = t.count(1, h)
+		if err == nil {
+			err = t.entry(h, in)
 		}
-		if err := t.entry(h, in); err != nil {
+		if err != nil {
 			return fmt.Errorf("%.200q: %w", h.Name, err)
 		}
 	}
+}
+
+// count adds entries to those there are, and refuses them beyond the bounds and
+// where they would fill the disk.
+func (t *tree) count(entries int, h *tar.Header) error {
+	t.entries += entries
+	t.names += int64(entries * len(h.Name))
+	switch bytes, files, err := t.free(); {
+	case err != nil:
+		return err
+	case t.entries > MaxEntries:
+		return fmt.Errorf("more than %d entries, with the folders that they are in", MaxEntries)
+	case t.names > MaxNames:
+		return fmt.Errorf("more than %d bytes of names", int64(MaxNames))
+	case bytes-max(h.Size, 0) < keepFree || files-int64(entries) < keepFiles:
+		return fmt.Errorf("it does not fit on the disk: %d MiB and %d files are free, of which %d MiB and %d files stay so", bytes>>20, files, keepFree>>20, keepFiles)
+	}
+	return nil
 }
 
 // clean returns the name of an entry below the root; "" for the root itself.
@@ -86,14 +115,40 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 		return t.whiteout(dir, hidden)
 	}
 	name = path.Join(dir, base)
-	if err := t.root.MkdirAll(or(dir), 0o755); err != nil {
+	if err := t.parents(dir, h); err != nil {
 		return err
 	}
 	if err := t.write(name, h, r); err != nil {
 		return err
 	}
 	t.fresh[name] = true
+	for up := path.Dir(name); up != "." && !t.above[up]; up = path.Dir(up) {
+		t.above[up] = true
+	}
 	return nil
+}
+
+// parents makes the folder that an entry is in. What no layer has named counts
+// like what one has.
+func (t *tree) parents(dir string, h *tar.Header) error {
+	missing := 0
+	for up := or(dir); up != "."; up = path.Dir(up) {
+		_, err := t.root.Lstat(up)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		missing++
+	}
+	if missing == 0 {
+		return nil
+	}
+	if err := t.count(missing, h); err != nil {
+		return err
+	}
+	return t.root.MkdirAll(dir, 0o755)
 }
 
 func within(top string) bool {
@@ -117,7 +172,10 @@ func or(dir string) string {
 // as its root: absolute links begin there, and .. ends there.
 func (t *tree) resolve(dir string) (string, error) {
 	done, rest, links := "", strings.Split(dir, "/"), 0
-	for len(rest) > 0 {
+	for steps := 1; len(rest) > 0; steps++ {
+		if steps > maxSteps || strings.Count(done, "/") >= maxDepth {
+			return "", fmt.Errorf("more than %d folders in its path, or %d with those of links", maxDepth, maxSteps)
+		}
 		part := rest[0]
 		rest = rest[1:]
 		switch part {
@@ -165,7 +223,12 @@ func (t *tree) whiteout(dir, hidden string) error {
 	return t.root.RemoveAll(path.Join(dir, hidden))
 }
 
+// opaque does so once for a folder: afterwards there is nothing of lower layers.
 func (t *tree) opaque(dir string) error {
+	if t.only[dir] {
+		return nil
+	}
+	t.only[dir] = true
 	f, err := t.root.Open(or(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -193,10 +256,8 @@ func (t *tree) takeAway(name string) error {
 		}
 		return t.opaque(name)
 	}
-	for have := range t.fresh {
-		if strings.HasPrefix(have, name+"/") {
-			return t.opaque(name)
-		}
+	if t.above[name] {
+		return t.opaque(name)
 	}
 	return t.root.RemoveAll(name)
 }
