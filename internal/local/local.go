@@ -53,6 +53,7 @@ type run struct {
 	rules     []policy.Rule
 	trust     trust
 	env       []string
+	place     *os.Root // the folder of the trace, from before the command; nil for that of the state
 
 	// These two are made while the box is, and are there once ready is closed.
 	record  *record
@@ -65,6 +66,11 @@ type run struct {
 // did not run, or that how it ended could not be put on record.
 func Run(ctx context.Context, o Options) (Result, error) {
 	r := &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s")), ready: make(chan struct{})}
+	defer func() {
+		if r.place != nil {
+			r.place.Close()
+		}
+	}()
 	if err := r.prepare(ctx); err != nil {
 		return Result{}, err
 	}
@@ -108,10 +114,10 @@ func (r *run) prepare(ctx context.Context) error {
 		if r.o.Trace, err = filepath.Abs(r.o.Trace); err != nil {
 			return r.state.unusable(err)
 		}
-		if info, err := os.Stat(filepath.Dir(r.o.Trace)); err != nil || !info.IsDir() {
-			return noTrace(r.o.Trace, "its folder does not exist")
+		if r.place, err = os.OpenRoot(filepath.Dir(r.o.Trace)); err != nil {
+			return noTrace(r.o.Trace, "its folder cannot be opened: "+plain(err))
 		}
-		if info, err := os.Lstat(r.o.Trace); err == nil && !info.Mode().IsRegular() {
+		if info, err := r.place.Lstat(filepath.Base(r.o.Trace)); err == nil && !info.Mode().IsRegular() {
 			return noTrace(r.o.Trace, "it is no file")
 		}
 	}
@@ -184,7 +190,7 @@ func (r *run) end(ended sandbox.Result, err error) (Result, error) {
 	}
 	err = first(err, r.record.ended(ended, err))
 	var ferr error
-	res.Trace, ferr = r.record.finish(r.o.Trace)
+	res.Trace, ferr = r.record.finish(r.o.Trace, r.place)
 	return res, first(err, ferr)
 }
 

@@ -184,16 +184,21 @@ func (r *record) drop() error {
 	return errors.Join(r.store.Close(), os.RemoveAll(r.dir()))
 }
 
-// finish seals the record and exports it into file, or among the traces of the
-// state folder, and returns where it is.
-func (r *record) finish(file string) (string, error) {
+// finish seals the record and exports it into file, which is to be in the folder
+// place, or with nil among the traces of the state folder, and returns where it is.
+func (r *record) finish(file string, place *os.Root) (string, error) {
 	ctx := context.Background()
-	if file == "" {
-		file = r.state.path("traces", r.since.UTC().Format("20060102T150405.000Z")+"-"+string(r.id)+".jsonl")
-	}
 	_, err := r.log.Seal(ctx)
+	if place == nil {
+		file = r.state.path("traces", r.since.UTC().Format("20060102T150405.000Z")+"-"+string(r.id)+".jsonl")
+		var opened error
+		if place, opened = os.OpenRoot(filepath.Dir(file)); opened == nil {
+			defer place.Close()
+		}
+		err = errors.Join(err, opened)
+	}
 	if err == nil {
-		err = appear(file, func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
+		err = appear(place, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
 	}
 	if err = errors.Join(err, r.store.Close()); err != nil {
 		return file, &cofferdam.Error{
@@ -204,16 +209,18 @@ func (r *record) finish(file string) (string, error) {
 	return file, os.RemoveAll(r.dir())
 }
 
-// appear writes a file that is there only when it is whole.
-func appear(path string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".cofferdam-*")
+// appear writes a file that is there only when it is whole. The folder is held
+// open: by its name, whoever may write above it could have put another there.
+func appear(place *os.Root, name string, write func(io.Writer) error) error {
+	temp := ".cofferdam-" + cofferdam.NewID("new")
+	f, err := place.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, place.Remove(temp))
 	}
-	return os.Rename(f.Name(), path)
+	return place.Rename(temp, name)
 }
 
 // tidy ends the records of runs whose process was killed, and removes the
@@ -246,7 +253,7 @@ func (s state) adopt(id cofferdam.SessionID, began time.Time) {
 		err = r.put(cofferdam.Event{Kind: cofferdam.EventSessionState, Resource: "ended", Outcome: "cut", Reason: "the process of this run was killed"})
 	}
 	if err == nil || cofferdam.KindOf(err) == cofferdam.Conflict { // sealed already
-		_, _ = r.finish("") // what is left is adopted again
+		_, _ = r.finish("", nil) // what is left is adopted again
 	}
 }
 

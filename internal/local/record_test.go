@@ -74,7 +74,7 @@ func TestRecordOfARun(t *testing.T) {
 			if err := r.ended(sandbox.Result{Exit: 137, Signal: 9, Exhausted: []sandbox.Exhaustion{sandbox.ExhaustedMemory}}, nil); err != nil {
 				t.Error(err)
 			}
-			if files[i], err = r.finish(""); err != nil {
+			if files[i], err = r.finish("", nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -164,5 +164,31 @@ func TestNoRecordNoRun(t *testing.T) {
 		if s, err := findState(func(n string) string { return env[n] }); err == nil {
 			t.Errorf("%v: %v", env, s)
 		}
+	}
+}
+
+// TestSwappedTraceFolder: a trace is written into the folder that had its name
+// before the command ran, not where the command has put a link.
+func TestSwappedTraceFolder(t *testing.T) {
+	dir, s := real(t), testState(real(t))
+	shell(t, dir, "mkdir sub victim")
+	place, err := os.OpenRoot(filepath.Join(dir, "sub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Close()
+	r, err := s.open("s-swapped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.put(cofferdam.Event{Kind: cofferdam.EventSessionOpen, Resource: "run"}); err != nil {
+		t.Fatal(err)
+	}
+	shell(t, dir, "mv sub old; ln -s victim sub")
+	if _, err := r.finish(filepath.Join(dir, "sub", "run.jsonl"), place); err != nil {
+		t.Fatal(err)
+	}
+	if out := shell(t, dir, "ls -A victim; echo --; ls -A old"); out != "--\nrun.jsonl\n" {
+		t.Errorf("the folders hold %q", out)
 	}
 }

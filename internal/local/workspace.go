@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -61,10 +62,11 @@ func noWorkspace(dir, reason, hint string) error {
 // about this user's next login, or about this machine, is not a workspace.
 func checkWorkspace(dir, home string, s state) error {
 	hint := "change into a project's own folder, or name one with --workspace"
-	for _, of := range []struct{ path, what string }{{home, "home folder"}, {s.dir, "record of all runs"}} {
-		if of.path != "" && within(of.path, dir) {
-			return noWorkspace(dir, "it holds the whole "+of.what, hint)
-		}
+	if s.dir != "" && within(s.dir, dir) {
+		return noWorkspace(dir, "it holds the whole record of all runs", hint)
+	}
+	if dir == "/tmp" || dir == "/var/tmp" {
+		return noWorkspace(dir, "it is everybody's, and programs keep sockets there that take commands", hint)
 	}
 	if within(dir, s.dir) && !within(dir, s.path("copies")) {
 		return noWorkspace(dir, "it lies in the record of all runs", hint)
@@ -74,8 +76,46 @@ func checkWorkspace(dir, home string, s state) error {
 			return noWorkspace(dir, "it is part of this machine's system", hint)
 		}
 	}
-	return checkHidden(dir, home, hint)
+	for _, home := range append(homes(), home) {
+		if home != "" && within(home, dir) {
+			return noWorkspace(dir, "it holds the whole home folder", hint)
+		}
+		if err := checkHidden(dir, home, hint); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// homes are the home folders of this machine's people and the one of this user
+// that HOME need not name, and the folder they are in.
+func homes() []string {
+	list := []string{"/home"}
+	data, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return list
+	}
+	for text := range strings.Lines(string(data)) {
+		f := strings.Split(text, ":")
+		if len(f) < 7 || !filepath.IsAbs(f[5]) {
+			continue
+		}
+		uid, err := strconv.Atoi(f[2])
+		if err != nil || uid != os.Geteuid() && (uid < firstPerson || uid == nobody) {
+			continue
+		}
+		if home, err := filepath.EvalSymlinks(f[5]); err == nil && home != "/" {
+			list = append(list, home)
+		}
+	}
+	return list
+}
+
+// Numbers of users, as systemd has them: people begin at the first.
+const (
+	firstPerson = 1000
+	nobody      = 65534
+)
 
 // checkHidden refuses a folder below a hidden one of the home folder: there is
 // where programs keep their credentials and what they run at the next login.

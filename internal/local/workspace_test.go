@@ -55,9 +55,29 @@ func TestWorkspaceIsAProject(t *testing.T) {
 			t.Errorf("%q: %+v", dir, w)
 		}
 	}
-	for _, dir := range []string{"/", "/etc", "/usr/lib", "/dev/shm", "/proc/self", "/var", "/var/lib"} {
+	for _, dir := range []string{"/", "/etc", "/usr/lib", "/dev/shm", "/proc/self", "/var", "/var/lib", "/home", "/tmp", "/var/tmp"} {
 		if w, err := findWorkspace(dir, home, s); err == nil {
 			t.Errorf("%s: %+v", dir, w)
+		}
+	}
+}
+
+// TestHomesOfOthers: root's work in a person's home folder has no more of it
+// than that person's would, whatever HOME says.
+func TestHomesOfOthers(t *testing.T) {
+	list := homes()
+	if len(list) < 2 {
+		t.Skip("not run here: no user of this machine has a home folder")
+	}
+	for _, home := range list {
+		if w, err := findWorkspace(home, real(t), testState(real(t))); err == nil {
+			t.Errorf("%s: %+v", home, w)
+		}
+		if err := checkWorkspace(filepath.Join(home, ".ssh"), "", state{}); err == nil {
+			t.Errorf("the keys in %s are a workspace", home)
+		}
+		if err := checkWorkspace(filepath.Join(home, "project"), "", state{}); home != "/home" && err != nil {
+			t.Errorf("a project in %s: %v", home, err)
 		}
 	}
 }
