@@ -26,6 +26,7 @@ type program struct {
 	root  string // a folder to mount its root on
 	binds []bound
 	nodes []node
+	most  int64 // bytes that a file it writes may have; 0: no bound
 }
 
 // bound is a file or folder of the host that the program sees.
@@ -78,8 +79,9 @@ func (g program) start() (*process, error) {
 			started <- fmt.Errorf("making its root: %w", err)
 			return
 		}
+		path, args := g.command()
 		cmd := exec.Cmd{
-			Path: g.path, Args: append([]string{filepath.Base(g.path)}, g.args...), Dir: "/",
+			Path: path, Args: args, Dir: "/",
 			Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, ExtraFiles: g.files, Stdout: p, Stderr: p,
 			SysProcAttr: &syscall.SysProcAttr{
 				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
@@ -103,6 +105,19 @@ func (g program) start() (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// limiter sets limits for itself and becomes another program.
+const limiter = "/usr/bin/prlimit"
+
+// command is the program's path and arguments. It makes no file that it was given
+// larger than any has to be: a descriptor alone would let it fill the disk. The
+// limit is set on the way in, since only some hosts let root set another's.
+func (g program) command() (path string, args []string) {
+	if g.most == 0 {
+		return g.path, append([]string{filepath.Base(g.path)}, g.args...)
+	}
+	return limiter, append([]string{filepath.Base(limiter), fmt.Sprintf("--fsize=%d", g.most), "--", g.path}, g.args...)
 }
 
 // kill ends the program and waits until it is gone.

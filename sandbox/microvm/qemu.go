@@ -74,8 +74,12 @@ func (q *qemu) start(ctx context.Context, m machine) (running, error) {
 		files: []*os.File{theirs, m.serial, m.console, m.network},
 		binds: []bound{{from: m.memory, to: inMemory, writable: true}, {from: m.kernel, to: inKernel}, {from: m.initrd, to: inInitrd}},
 	}
+	g.most = m.size
 	for _, d := range m.disks {
 		g.files = append(g.files, d.file)
+		if info, err := d.file.Stat(); err == nil && d.writable {
+			g.most = max(g.most, info.Size())
+		}
 	}
 	if m.kvm {
 		g.nodes = []node{{kvmDevice}}
