@@ -122,3 +122,17 @@ func TestSwappedWorkspace(t *testing.T) {
 		}
 	}
 }
+
+// TestHostWideProc: root's box owns the files of /proc that speak for the host,
+// and has no more of them than anybody.
+func TestHostWideProc(t *testing.T) {
+	_, project := person(t)
+	text := `cd /proc; for f in $(find . -maxdepth 2 -not -path './[0-9]*' -not -path './self*' -not -path './thread-self*' -not -path './net*' -type f); do
+		case $f in ./*/*) ;; *) case $(stat -c %a $f) in *[4567]) ;; *) head -c 1 $f >/dev/null 2>&1 && echo read $f ;; esac ;; esac
+		case $(stat -c %A $f) in *w*) (: >>$f) 2>/dev/null && echo write $f ;; esac
+	done; test -r kpageflags && echo pages; findmnt -no OPTIONS /proc/driver; test -w /proc/self/oom_score_adj && echo own`
+	got, _ := run(t, OneOff{Init: initProgram(t), Workspace: project}, text)
+	if !strings.HasPrefix(got, "ro,") || !strings.HasSuffix(got, "own\n") || strings.Count(got, "\n") != 2 {
+		t.Errorf("got %q", got)
+	}
+}

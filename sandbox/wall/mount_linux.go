@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,10 +23,7 @@ const rootSize = 16 << 20
 // deviceNames are the host's devices that every box has.
 var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// procReadOnly are the parts of /proc that speak for the whole host.
-var procReadOnly = []string{"sys", "sysrq-trigger", "irq", "bus", "fs"}
-
-// procHidden are those that tell too much.
+// procHidden are the parts of /proc that tell too much though everybody may read them.
 var procHidden = []string{"kcore", "keys", "key-users", "timer_list", "sched_debug", "kmsg", "kallsyms", "modules", "vmallocinfo", "slabinfo", "pagetypeinfo"}
 
 // builder makes a root.
@@ -373,19 +371,42 @@ func (b *builder) process(to string) error {
 			return fmt.Errorf("hide %s: %w", name, err)
 		}
 	}
-	for _, name := range procReadOnly {
-		mount, err := clone(base+to+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err == nil {
-			err = b.attach(mount, to+"/"+name)
-		}
-		if err != nil {
-			return fmt.Errorf("close %s: %w", name, err)
+	entries, err := os.ReadDir(base + to)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := b.hostWide(to, e); err != nil {
+			return fmt.Errorf("close %s: %w", e.Name(), err)
 		}
 	}
 	return nil
+}
+
+// hostWide closes an entry of /proc that is no process but speaks for the whole
+// host: a box of root's is its owner, and many of them ask for no more. What is
+// not for everybody is hidden, and the rest can be read only.
+func (b *builder) hostWide(to string, e fs.DirEntry) error {
+	name := to + "/" + e.Name()
+	if e.Name()[0] <= '9' || e.Type()&fs.ModeSymlink != 0 || slices.Contains(procHidden, e.Name()) {
+		return nil
+	}
+	info, err := e.Info()
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // its module was unloaded
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&0o004 == 0 && !info.IsDir():
+		return b.cover(name)
+	case info.Mode()&0o222 == 0 && !info.IsDir():
+		return nil
+	}
+	mount, err := clone(base+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return err
+	}
+	return b.attach(mount, name)
 }
 
 // dev makes /dev with size bytes of shared memory.
