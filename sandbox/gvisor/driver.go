@@ -143,6 +143,9 @@ func (d *Driver) prepare() error {
 	if err := os.MkdirAll(filepath.Join(d.o.Root, "snapshots"), 0o700); err != nil { // these outlive a keeper
 		return err
 	}
+	if err := d.dropHalf(); err != nil {
+		return err
+	}
 	journal := filepath.Join(d.o.Root, "journal")
 	options := fmt.Sprintf("mode=0700,size=%d%%", journalPercent)
 	if err := unix.Mount("cofferdam", journal, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {

@@ -57,6 +57,16 @@ type shelf struct {
 	provedMu sync.Mutex
 }
 
+// dropHalf removes what a keeper that was killed had half written: nobody could
+// use or name it, and it would count.
+func (d *Driver) dropHalf() error {
+	half, err := filepath.Glob(filepath.Join(d.o.Root, "snapshots", "*.new"))
+	for _, path := range half {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}
+
 func (d *Driver) snapshotDir(id sandbox.SnapshotID) string {
 	return filepath.Join(d.o.Root, "snapshots", string(id))
 }

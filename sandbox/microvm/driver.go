@@ -106,7 +106,7 @@ func (d *Driver) prepare() error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(filepath.Join(d.o.Root, "boxes")); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(d.o.Root, "boxes")), d.dropHalf()); err != nil {
 		return err
 	}
 	for _, name := range []string{"boxes", "snapshot", "memory", "journal"} {
@@ -121,6 +121,24 @@ func (d *Driver) prepare() error {
 		}
 	}
 	return nil
+}
+
+// dropHalf removes what a process that was killed had half made: snapshots, which
+// would count, and roots. Another process may have the same cache, so that what
+// is new there may be another's.
+func (d *Driver) dropHalf() (err error) {
+	for pattern, age := range map[string]time.Duration{
+		filepath.Join(d.o.Root, "snapshot", "*.new"): 0, filepath.Join(d.o.Root, "view-*"): 0, filepath.Join(d.o.Cache, ".new-*"): time.Hour,
+	} {
+		half, e := filepath.Glob(pattern)
+		err = errors.Join(err, e)
+		for _, path := range half {
+			if time.Since(modTime(path)) >= age {
+				err = errors.Join(err, os.RemoveAll(path))
+			}
+		}
+	}
+	return err
 }
 
 // unmount takes the file system at dir away, if there is one.
