@@ -182,3 +182,23 @@ func TestWaitingForAnothersImage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A folder or file of the server is for its operator to name: what a repository
+// calls an image is one in a registry, whatever it looks like.
+func TestRepositoryNamesNoFolder(t *testing.T) {
+	source := inLayout(t, image(t, layer(t, file("a", "secret"))))
+	for _, o := range []Options{{}, {Names: map[string]string{"web": source}}} {
+		s := store(t, o)
+		if o.Names != nil { // so that it is there already
+			if _, err := find(t, s, "web"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{source, "tarball:" + t.TempDir(), "layout:/etc", "tarball:etc/shadow"} {
+			_, err := environment.ParseRecipe([]byte(`image = "` + name + `"`))
+			if got, e := find(t, s, name); e == nil || !strings.Contains(e.Error(), "no image of that name") {
+				t.Errorf("%s (the definition: %v): %+v %v", name, err, got, e)
+			}
+		}
+	}
+}

@@ -108,6 +108,9 @@ func (s *Store) Find(ctx context.Context, scope cofferdam.Scope, w environment.I
 		return environment.LocalImage(w)
 	case !named:
 		source = w.Name
+		if err := s.Check(source); err != nil && source != environment.DebianImage {
+			return environment.Image{}, err
+		}
 	}
 	dir := filepath.Join(s.o.Dir, string(scope.Project))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -137,7 +140,7 @@ func (s *Store) Find(ctx context.Context, scope cofferdam.Scope, w environment.I
 	if s.known(dir, source, &found) { // made while this one waited
 		return found, nil
 	}
-	return s.find(ctx, dir, source, found)
+	return s.find(ctx, dir, source, named, found)
 }
 
 // known looks whether a source is there, and marks it as used.
@@ -157,8 +160,8 @@ func (s *Store) known(dir, source string, found *environment.Image) bool {
 }
 
 // find asks a source, and makes the image if it is not there under another name.
-func (s *Store) find(ctx context.Context, dir, source string, found environment.Image) (environment.Image, error) {
-	img, digest, err := s.open(ctx, source)
+func (s *Store) find(ctx context.Context, dir, source string, named bool, found environment.Image) (environment.Image, error) {
+	img, digest, err := s.open(ctx, source, named)
 	if err != nil {
 		return found, err
 	}

@@ -25,11 +25,12 @@ import (
 // asks registries to take manifests of 4 MiB.
 const maxManifest = 4 << 20
 
-// open finds an image by its source and returns it with the digest of its manifest.
-func (s *Store) open(ctx context.Context, source string) (img v1.Image, d cofferdam.Digest, err error) {
-	if path, ok := strings.CutPrefix(source, "layout:"); ok {
+// open finds an image by its source and returns it with the digest of its
+// manifest. Only a source that the operator named may be a folder or a file.
+func (s *Store) open(ctx context.Context, source string, named bool) (img v1.Image, d cofferdam.Digest, err error) {
+	if path, ok := strings.CutPrefix(source, "layout:"); ok && named {
 		img, err = fromLayout(path)
-	} else if path, ok := strings.CutPrefix(source, "tarball:"); ok {
+	} else if path, ok := strings.CutPrefix(source, "tarball:"); ok && named {
 		if img, err = tarball.ImageFromPath(path, nil); err != nil {
 			err = refused(source, "it cannot be read: "+err.Error(), err)
 		}
