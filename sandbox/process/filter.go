@@ -123,9 +123,14 @@ func sockets() []bpf.Instruction {
 	)
 }
 
-// filter is program as the kernel takes it.
-var filter = sync.OnceValues(func() ([]wall.Instruction, error) {
-	raw, err := bpf.Assemble(program())
+// filter and onceFilter are those programs as the kernel takes them.
+var (
+	filter     = sync.OnceValues(func() ([]wall.Instruction, error) { return assemble(program()) })
+	onceFilter = sync.OnceValues(func() ([]wall.Instruction, error) { return assemble(onceProgram()) })
+)
+
+func assemble(program []bpf.Instruction) ([]wall.Instruction, error) {
+	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return nil, fmt.Errorf("assemble filter of system calls: %w", err)
 	}
@@ -134,4 +139,4 @@ var filter = sync.OnceValues(func() ([]wall.Instruction, error) {
 		list[i] = wall.Instruction{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
 	return list, nil
-})
+}

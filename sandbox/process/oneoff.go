@@ -282,6 +282,6 @@ func (o OneOff) plan() (wall.Plan, error) {
 	for _, path := range slices.Sorted(maps.Keys(o.Over)) {
 		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: path, From: o.Over[path]})
 	}
-	p.Filter, err = filter()
+	p.Filter, err = onceFilter()
 	return p, err
 }
