@@ -217,6 +217,9 @@ func (r Recipe) wrong() string {
 		if len(s.Text()) > maxText || strings.TrimSpace(s.Text()) == "" {
 			return fmt.Sprintf("%s: must be 1 to %d bytes of text", s.Name, maxText)
 		}
+		if strings.ContainsRune(s.Text(), 0) { // by an escape: no command can be started with one
+			return s.Name + ": it contains a zero byte"
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
 		switch {

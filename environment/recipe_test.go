@@ -67,6 +67,8 @@ func TestBadRecipes(t *testing.T) {
 		"secret = \"x\"":                                  "secret",
 		"a\x00":                                           "zero byte",
 		"\xff":                                            "UTF-8",
+		"setup = [\"a\\u0000b\"]":                         "setup 1: it contains a zero byte",
+		"ready = [\"a\\u0000b\"]":                         "ready 1: it contains a zero byte",
 		strings.Repeat("#", MaxRecipe+1):                  "larger than 65536",
 		"ready = [" + strings.Repeat(`"x",`, 65) + "]":    "at most 64",
 		"ready = [\"" + strings.Repeat("x", 16385) + `"]`: "16384",

@@ -186,6 +186,9 @@ func (a outfit) setup(ctx context.Context, path string, commands []string, allow
 // mustPass runs a command whose failure ends the session, with its last line.
 func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command, what string) error {
 	ran, err := a.execute(ctx, box, c, nil)
+	if cofferdam.KindOf(err) == cofferdam.Invalid {
+		return failFor(cofferdam.ReasonEnvironment, err) // no box ever starts it, so that trying again is no use
+	}
 	if err != nil || !ran.failed() {
 		return err
 	}

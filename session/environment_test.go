@@ -158,6 +158,15 @@ func TestAgentsWorkRemovesNoEnvironment(t *testing.T) {
 	}
 }
 
+// A command that no box can start ends the session: it is not tried for ever.
+func TestCommandThatCannotBeStarted(t *testing.T) {
+	b := newBench(t, func(o *session.Options) { o.Env = append(o.Env, "BIG="+strings.Repeat("x", 100<<10)) })
+	p := b.at("true", map[string]string{environment.RecipePath: "maintenance = [\"true\"]\nenv = { A = \"" + strings.Repeat("${containerEnv:BIG}", 50) + "\" }"})
+	if r := b.run(p); r.Failure != cofferdam.ReasonEnvironment {
+		t.Errorf("%+v", r.Failure)
+	}
+}
+
 // BR-34: the three forms of a command run as the standard says: text by a shell,
 // words as they are, those of an object at the same time.
 func TestDevcontainerCommandsBR34(t *testing.T) {
