@@ -153,6 +153,9 @@ func TestPause(t *testing.T) {
 	if n := wantNumbers(t, out.String()); out.Len() <= seen || n < 3 {
 		t.Errorf("%d numbers", n)
 	}
+	if _, err := b.Wait(ctx, sandbox.Idle); err != nil { // a killed command's end is told a moment later
+		t.Fatal(err)
+	}
 	var states []sandbox.BoxState
 	for i, c := range state(t, b).Changes {
 		if c.Sequence != int64(i+1) || c.Reason == "" || c.Actor == "" || c.Time.IsZero() {
