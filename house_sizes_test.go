@@ -23,7 +23,7 @@ var manyMethods = map[string]string{
 	"client.Client":            "one method for each verb of the API, each a line or two",
 	"internal/service.Service": "one method for each verb, in one file per noun",
 	"internal/service.Memory":  "plays every interface of its neighbours for tests",
-	"internal/store.Store": "one file per noun; each noun's interface is small, and the store implements them all",
+	"internal/store.Store":     "one file per noun; each noun's interface is small, and the store implements them all",
 }
 
 func TestSizes(t *testing.T) {
