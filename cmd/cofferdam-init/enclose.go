@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -86,6 +87,7 @@ func (e *enclosure) build(planFile string) (starter, error) {
 	if e.plan.Command != nil {
 		return nil, e.runOnce()
 	}
+	reserveThreads()
 	start, err := confined(e.plan)
 	if err == nil {
 		err = e.plan.Drop()
@@ -94,6 +96,29 @@ func (e *enclosure) build(planFile string) (starter, error) {
 		return nil, err
 	}
 	return start, errors.Join(e.tell(wall.Report{Built: true}, nil), e.caller.Close())
+}
+
+// spareThreads is three times what was seen in use.
+const spareThreads = 32
+
+// reserveThreads makes threads that stay with this process. It has the limit of
+// processes that commands have, and where a limit counts what others run as
+// root too it could not make one later: the Go runtime ends without.
+func reserveThreads() {
+	hold := make(chan struct{})
+	var have, done sync.WaitGroup
+	have.Add(spareThreads)
+	for range spareThreads {
+		done.Go(func() {
+			runtime.LockOSThread() // so that each has one of its own
+			defer runtime.UnlockOSThread()
+			have.Done()
+			<-hold
+		})
+	}
+	have.Wait()
+	close(hold)
+	done.Wait()
 }
 
 // readAll reads the plan from its beginning, in one piece, and closes it.

@@ -108,8 +108,8 @@ func (g groups) make(box string, l cofferdam.Limits) error {
 // period of the processor's time, in microseconds: the kernel's default.
 const period = 100_000
 
-// initThreads is how many threads pid 1 may need besides what commands have.
-const initThreads = 32
+// initThreads is how many threads pid 1 has, and may need, besides what commands have.
+const initThreads = 64
 
 func (g groups) limit(box string, l cofferdam.Limits) error {
 	type setting struct {

@@ -167,6 +167,25 @@ func TestHostView(t *testing.T) {
 // forkAll makes processes until none can be made, and ends when they have.
 const forkAll = `(for i in $(seq 400); do sleep 1 & done) 2>/dev/null; exec sleep 1.5`
 
+// TestBoxFullOfProcesses: pid 1 goes on when no process can be made any more.
+func TestBoxFullOfProcesses(t *testing.T) {
+	const fork = `python3 -c '
+import os, time
+try:
+    while True:
+        if os.fork() == 0: time.sleep(1); os._exit(0)
+except OSError: pass
+try:
+    while True: os.wait()
+except ChildProcessError: pass'`
+	b := newBox(t, newDriver(t))
+	for range 4 {
+		if _, r := sh(t, b, fork); r.Lost || r.Exit != 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedPIDs) {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
 // TestLimitsAreNamed is R08 for what the host counts.
 func TestLimitsAreNamed(t *testing.T) {
 	b := newBox(t, newDriver(t))
