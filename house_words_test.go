@@ -88,7 +88,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"boxes made ahead", "15 minutes", "sandbox/gvisor/pool.go", "keepKind"},
 		{"boxes made ahead", "10 percent", "sandbox/gvisor/pool.go", "minFreePercent"},
 		{"empty images of workspaces", "16 sizes", "sandbox/gvisor/template.go", "maxTemplates"},
-		{"limits of a process box", "32 processes", "sandbox/process/cgroup.go", "initThreads"},
+		{"limits of a process box", "64 processes", "sandbox/process/cgroup.go", "initThreads"},
 		{"process boxes of one host", "256", "sandbox/process/driver.go", "maxBoxes"},
 		{"smallest memory of a process box", "32 MiB", "sandbox/process/limits.go", "minMemory"},
 		{"files given to a process box", "64, of", "sandbox/process/spec.go", "maxFiles"},
