@@ -17,8 +17,9 @@ import (
 )
 
 // countUp is a command that prints a number ten times per second and ends with
-// the exit code that it reads.
-const countUp = `i=0; while ! read -t 0.1 code; do i=$((i+1)); echo $i; done; exit $code`
+// the exit code that it reads. A read that times out between a digit and its
+// newline has the digit: it is kept.
+const countUp = `i=0; line=; while ! read -t 0.1 code; do line=$line$code; i=$((i+1)); echo $i; done; exit $line$code`
 
 // follow collects a command's output until it ends.
 func follow(t *testing.T, b sandbox.Box, id cofferdam.ExecID, from int64) (out *bytes.Buffer, wait func() sandbox.Result) {

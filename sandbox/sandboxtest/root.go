@@ -116,6 +116,10 @@ func (b *fakeBox) place() error {
 	if err != nil {
 		return err
 	}
+	// A process that another thread forks meanwhile would hold the program open
+	// for writing until it executes its own, and nobody may start it until then.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(b.root()+"/cofferdam-init", program, 0o755)
 }
 
