@@ -13,7 +13,6 @@ import (
 	"cofferdam/internal/config"
 	"cofferdam/policy"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/process"
 )
 
 // Options is one run.
@@ -82,7 +81,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		r.failed = r.open(ctx)
 	})
 	beside.Go(func() { r.state.tidy(r.id) })
-	ended, err := r.box().Run(ctx)
+	ended, err := r.enclose(ctx)
 	beside.Wait()
 	return r.end(ended, err)
 }
@@ -142,34 +141,6 @@ func (r *run) open(ctx context.Context) error {
 	}
 	r.outside, err = newOutside(ctx, r.o.Config, set, r.record)
 	return err
-}
-
-// box describes the box.
-func (r *run) box() process.OneOff {
-	w := r.workspace
-	o := process.OneOff{
-		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
-		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
-		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
-		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
-	}
-	if w.git != "" {
-		o.Writable = []string{w.git}
-	}
-	return o
-}
-
-// start is called when the box is there and its command has not begun: what is
-// about to happen goes on record, and the wire is served.
-func (r *run) start(tap *os.File) error {
-	<-r.ready
-	if r.failed != nil {
-		return first(r.failed, tap.Close())
-	}
-	if err := r.record.began(r); err != nil {
-		return first(err, tap.Close())
-	}
-	return r.outside.connect(tap)
 }
 
 // end puts on record how the run ended, and closes the record.

@@ -1,0 +1,41 @@
+package local
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/process"
+)
+
+// enclose runs the command in its box.
+func (r *run) enclose(ctx context.Context) (sandbox.Result, error) { return r.box().Run(ctx) }
+
+// box describes the box.
+func (r *run) box() process.OneOff {
+	w := r.workspace
+	o := process.OneOff{
+		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
+		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
+		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
+		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
+	}
+	if w.git != "" {
+		o.Writable = []string{w.git}
+	}
+	return o
+}
+
+// start is called when the box is there and its command has not begun: what is
+// about to happen goes on record, and the wire is served.
+func (r *run) start(tap *os.File) error {
+	<-r.ready
+	if r.failed != nil {
+		return first(r.failed, tap.Close())
+	}
+	if err := r.record.began(r); err != nil {
+		return first(err, tap.Close())
+	}
+	return r.outside.connect(tap)
+}
