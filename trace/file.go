@@ -22,23 +22,6 @@ type file interface {
 // dataFile is an *os.File whose Sync leaves out metadata that no reader needs.
 type dataFile struct{ *os.File }
 
-// Sync makes all that was written durable, the file's size included.
-func (f dataFile) Sync() error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	err = raw.Control(func(fd uintptr) {
-		for {
-			if serr = unix.Fdatasync(int(fd)); !errors.Is(serr, unix.EINTR) {
-				return
-			}
-		}
-	})
-	return errors.Join(err, serr)
-}
-
 // quickFile is an *os.File that is not synced: what was written survives the
 // end of this process, and no loss of power.
 type quickFile struct{ *os.File }
