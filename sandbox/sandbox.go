@@ -56,6 +56,12 @@ type Spec struct {
 	// must be those of the box that was taken. Its id, host name, tokens,
 	// entropy and clock are new, and its workspace is a copy. "" for none.
 	Snapshot SnapshotID
+	// Workspace, if not "", is what the box has at WorkDir: made with Limits.Disk
+	// if there is none, and kept when the box is gone. One box has it at a time;
+	// another is a Conflict. So is an Epoch below the highest it was asked for
+	// with: whoever was thought dead and comes late gets nothing.
+	Workspace WorkspaceID
+	Epoch     int64
 	// Env is the absolute path of a file-system image on the host, mounted at
 	// EnvDir; "" for none. With SetupPhase it is made if missing, at most
 	// Limits.Disk large, and writable; otherwise it must exist and is read-only.
@@ -161,6 +167,8 @@ type Status struct {
 	Limits  cofferdam.Limits `json:"limits"` // in force
 	Image   string           `json:"image"`
 	Created time.Time        `json:"created"`
+	// Workspace is what the box has of Spec.Workspace; nil if it was not asked for.
+	Workspace *Workspace `json:"workspace,omitempty"`
 }
 
 // Finding is one host check: the same list feeds doctor, Check and refusals.
@@ -189,6 +197,11 @@ type Driver interface {
 	// RemoveSnapshot removes a snapshot. Removing it twice is no error, and boxes
 	// made from it go on.
 	RemoveSnapshot(ctx context.Context, id SnapshotID) error
+	// Workspaces returns every workspace that is kept.
+	Workspaces(ctx context.Context) ([]Workspace, error)
+	// RemoveWorkspace removes a workspace and all in it: a Conflict while a box
+	// has it. Removing it twice is no error.
+	RemoveWorkspace(ctx context.Context, id WorkspaceID) error
 }
 
 // Box is one box. It and its commands live on when its holder goes away.
@@ -222,7 +235,9 @@ type Box interface {
 	Resume(ctx context.Context) error
 	// Snapshot takes the box as it is under a new id while it goes on running.
 	Snapshot(ctx context.Context, id SnapshotID) (Snapshot, error)
-	// Destroy ends the box and removes all it had. Destroying twice is no error.
+	// Destroy ends the box and removes all it had, but for a Spec.Workspace: what
+	// was written to that is on the host's disk before the box counts as stopped,
+	// or Destroy fails and can be called again. Destroying twice is no error.
 	Destroy(ctx context.Context) error
 }
 

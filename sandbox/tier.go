@@ -49,6 +49,7 @@ const (
 	CanSetup    Capability = "setup"             // Spec.Env and Spec.SetupPhase
 	CanHostView Capability = "host view"         // Spec.Image may be HostView
 	CanNest     Capability = "nested containers" // a container engine runs inside
+	CanKeep     Capability = "kept workspace"    // Spec.Workspace
 )
 
 // Offer is what a driver has: a tier, and what it can do.
@@ -60,8 +61,8 @@ type Offer struct {
 // abilities is what the drivers of this release can do; TestOffers of each
 // driver holds its row against it.
 var abilities = []Offer{
-	{Process, []Capability{CanPause, CanImage, CanHostView}},
-	{GVisor, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup}},
+	{Process, []Capability{CanPause, CanImage, CanHostView, CanKeep}},
+	{GVisor, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep}},
 	{MicroVM, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest}},
 	{Emulated, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest}},
 }

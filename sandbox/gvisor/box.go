@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
 
@@ -28,7 +29,9 @@ type box struct {
 	created   time.Time
 	dir       string
 	root      string // its "/", shared with others
-	project   uint32 // of the workspace; 0: it is an image
+	project   uint32     // of the workspace; 0: it is an image
+	kept      *disk.Hold // of the workspace that outlives it; nil for none
+	keepable  bool       // it was made ahead, with a workspace that can be kept
 	net       *netns.Namespace
 	container *container.Container
 	host      *guest.Host
@@ -54,7 +57,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
 		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: flagsOf(b),
-		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created,
+		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Workspace: b.kept.About(),
 	}
 	s.Changes = b.life.Changes()
 	last := s.Changes[len(s.Changes)-1]
@@ -172,9 +175,12 @@ func (b *box) tearDown(reason string) error {
 		}
 	}
 	errs = append(errs, b.d.cgroups.end(id))
-	for _, name := range []string{"work", "env"} {
-		errs = append(errs, unmount(b.path(name)))
+	if b.kept != nil {
+		errs = append(errs, b.kept.Leave(b.path("work")))
+	} else {
+		errs = append(errs, unmount(b.path("work")))
 	}
+	errs = append(errs, unmount(b.path("env")))
 	if b.spec.SetupPhase {
 		errs = append(errs, flush(b.spec.Env))
 	}

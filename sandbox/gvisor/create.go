@@ -14,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
@@ -130,6 +131,12 @@ func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
 	}
 	if !hostnames.MatchString(s.Hostname) {
 		return invalid(fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
+	}
+	switch {
+	case s.Workspace != "" && s.Snapshot != "":
+		return invalid("workspace "+string(s.Workspace), "a box that goes on from a snapshot has a copy of its workspace", "leave one of the two out")
+	case s.Workspace != "" && d.o.User:
+		return userLacks(sandbox.CanKeep, "its workspaces are in memory")
 	}
 	if err := d.checkEnv(*s); err != nil {
 		return err
@@ -304,7 +311,7 @@ func (b *box) makeDisks(ctx context.Context, from *stored) error {
 	if err != nil {
 		return err
 	}
-	if !b.d.o.User && free < size {
+	if !b.d.o.User && free < size && b.spec.Workspace == "" {
 		return &cofferdam.Error{
 			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
@@ -337,16 +344,23 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err 
 	if b.d.o.User {
 		return b.makeInMemory(size)
 	}
-	if !quota.Enforced(b.dir) {
-		if from != nil {
+	if b.keepable || b.spec.Workspace != "" || !quota.Enforced(b.dir) {
+		switch {
+		case b.spec.Workspace != "":
+			if err := b.attach(ctx, ""); err != nil {
+				return err
+			}
+		case b.keepable:
+			err = b.d.templates.kept(ctx, b.path(workImage), size)
+		case from != nil:
 			err = copySparse(from.path(workImage), b.path(workImage))
-		} else {
+		default:
 			err = b.d.templates.workspace(ctx, b.path(workImage), size)
 		}
 		if err != nil {
 			return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 		}
-		if err := b.mount(b.path(workImage), "work", true); err != nil {
+		if err := b.mount(b.disk(), "work", true); err != nil {
 			return missing("workspace with a size", err.Error(), "load the kernel modules loop and ext4", err)
 		}
 		return nil
@@ -364,6 +378,24 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err 
 		return missing("workspace with a size", err.Error(), "mend the project quotas of the state folder's file system, or mount it without prjquota", err)
 	}
 	return nil
+}
+
+// attach takes the workspace that the spec names, whose image, if it has to be
+// made, may be there already.
+func (b *box) attach(ctx context.Context, ready string) (err error) {
+	if b.kept, err = b.d.keeps.Attach(ctx, disk.Of(b.spec), ready); err != nil {
+		return err
+	}
+	b.spec.Limits.Disk = b.kept.Size
+	return nil
+}
+
+// disk is the path of the workspace's image, if it is one.
+func (b *box) disk() string {
+	if b.kept != nil {
+		return b.kept.Image
+	}
+	return b.path(workImage)
 }
 
 // mount mounts an image in the box's folder. A writable one loses the folder

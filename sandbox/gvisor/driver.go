@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/quota"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,8 @@ type Options struct {
 	Runsc string // absolute path of cofferdam-runsc
 	Init  string // absolute path of cofferdam-init
 	Log   *slog.Logger
+	// Workspaces is the absolute folder of those that are kept; "": workspaces below Root.
+	Workspaces string
 	// Watched makes boxes where no control group can be had: their memory is
 	// looked at instead, and Status says so. Otherwise Create refuses.
 	Watched bool
@@ -52,6 +56,7 @@ type Driver struct {
 	cgroups  cgroups
 	watched  bool // there are no control groups
 	projects *quota.Projects
+	keeps    *disk.Store // workspaces
 	checker  checker
 	pool     *pool
 	shelf    shelf
@@ -97,13 +102,17 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d.checker = checker{o: o, parent: d.cgroups.parent}
-	if err := d.prepare(); err != nil {
+	d.templates.dir = filepath.Join(o.Root, "program")
+	err = d.prepare()
+	if err == nil {
+		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.GVisor, d.templates.kept)
+	}
+	if err != nil {
 		return nil, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
 		}
 	}
-	d.templates.dir = filepath.Join(o.Root, "program")
 	d.pool = newPool(d, o.Pool)
 	return d, nil
 }
@@ -204,6 +213,14 @@ func mountsUnder(folder string) ([]string, error) {
 // unescape undoes the kernel's way of writing odd characters in mountinfo.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// Workspaces returns every workspace that is kept.
+func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) { return d.keeps.List() }
+
+// RemoveWorkspace removes a workspace that no box has.
+func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
+	return d.keeps.Remove(id)
 }
 
 // Check examines the host.

@@ -66,7 +66,7 @@ func (b *box) fork(ctx context.Context) error {
 // key names all that boxes must have in common so that one can go on as another:
 // everything but id and hostname, with the image and environment as they are now.
 func (d *Driver) key(s sandbox.Spec) (string, error) {
-	s.ID, s.Snapshot, s.Hostname = "", "", ""
+	s.ID, s.Snapshot, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", 0
 	binds, err := boundFolders(s.Image)
 	if err != nil {
 		return "", err

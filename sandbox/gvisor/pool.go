@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -62,10 +63,10 @@ func newPool(d *Driver, size int) *pool {
 // claim returns a box of spec's kind that was made ahead, or nil. It remembers
 // that the kind was asked for, so that the next one finds a box.
 func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
-	if p.size <= 0 || spec.SetupPhase || spec.Snapshot != "" {
+	if p.size <= 0 || spec.SetupPhase || spec.Snapshot != "" || spec.Workspace != "" && p.d.keeps.Has(spec.Workspace) {
 		return nil
 	}
-	key, err := p.d.key(spec)
+	key, err := p.key(spec)
 	if err != nil {
 		return nil // making the box will say why
 	}
@@ -81,6 +82,15 @@ func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
 		p.d.o.Log.WarnContext(ctx, "a box that was made ahead does not answer", slog.Any("box", b.name), slog.Any("err", err))
 		b.abandon(ctx)
 	}
+}
+
+// key is that of the boxes which can be made the one that spec asks for.
+func (p *pool) key(spec sandbox.Spec) (string, error) {
+	key, err := p.d.key(spec)
+	if spec.Workspace != "" {
+		key += ", its workspace can be kept"
+	}
+	return key, err
 }
 
 // next takes a box out of the pool for good.
@@ -111,6 +121,15 @@ func (b *box) wakeAs(ctx context.Context, spec sandbox.Spec) error {
 	}
 	renamed := b.spec.Hostname != spec.Hostname
 	b.spec, b.created = spec, time.Now()
+	if spec.Workspace != "" {
+		err := b.attach(ctx, b.path(workImage))
+		if err == nil && !b.kept.Fresh { // it has come meanwhile, and this box has another
+			err = errors.New("there is a workspace already")
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if renamed {
 		if err := nameBox(b.d.conf, b.container, spec.Hostname); err != nil {
 			return err
@@ -151,14 +170,16 @@ func (p *pool) makeOne(ctx context.Context) bool {
 	if !ok || memoryIsShort() {
 		return false
 	}
-	spec.ID, spec.Hostname = cofferdam.BoxID(cofferdam.NewID("b")), defaultHostname
-	b := p.d.newBox(spec)
+	ahead := spec
+	ahead.ID, ahead.Hostname, ahead.Workspace = cofferdam.BoxID(cofferdam.NewID("b")), defaultHostname, ""
+	b := p.d.newBox(ahead)
+	b.keepable = spec.Workspace != ""
 	err := b.build(ctx)
 	if err == nil {
 		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
 	}
 	// What it was made of may have changed meanwhile: then it is of no kind.
-	if now, e := p.d.key(spec); err == nil && (e != nil || now != key) {
+	if now, e := p.key(spec); err == nil && (e != nil || now != key) {
 		err = fmt.Errorf("its image or environment changed")
 	}
 	if err == nil {

@@ -55,7 +55,7 @@ func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 func UserOffer() sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.GVisor)
 	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return c == sandbox.CanSetup || c == sandbox.CanSnapshot
+		return c == sandbox.CanSetup || c == sandbox.CanSnapshot || c == sandbox.CanKeep
 	})
 	return o
 }

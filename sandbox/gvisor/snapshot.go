@@ -17,6 +17,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/quota"
 )
 
 // Bounds of the snapshots of one host.
@@ -131,7 +132,7 @@ func (d *Driver) addSnapshot(id sandbox.SnapshotID, b *box) (dir string, release
 			Hint:   "remove some that are not needed any more",
 		}
 	}
-	if err := d.room(d.o.Root, d.cgroups.memory(string(b.name))+usedBytes(b.path(workImage), b.path("work"))); err != nil {
+	if err := d.room(d.o.Root, d.cgroups.memory(string(b.name))+usedBytes(b.disk(), b.path("work"))); err != nil {
 		return "", nil, err
 	}
 	if err := errors.Join(os.RemoveAll(dir+".new"), os.MkdirAll(filepath.Join(dir+".new", memoryDir), 0o700)); err != nil {
@@ -183,14 +184,14 @@ func (b *box) take(ctx context.Context, s *stored) (err error) {
 	if err := writeDown(b.d.conf, b.container, s.path(memoryDir), true); err != nil {
 		return err
 	}
-	if b.project != 0 {
+	if b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
 		return copyTree(ctx, b.path("work"), s.path(workTree))
 	}
 	thaw, err := freeze(b.path("work"))
 	if err != nil {
 		return err
 	}
-	return errors.Join(copySparse(b.path(workImage), s.path(workImage)), thaw())
+	return errors.Join(copySparse(b.disk(), s.path(workImage)), thaw())
 }
 
 // finish says in the snapshot what it is.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"cofferdam/sandbox/disk"
 )
 
 // maxTemplates bounds the empty images that are kept, one for each size of
@@ -23,23 +25,36 @@ type templates struct {
 
 // workspace makes an empty image of the given size at path.
 func (t *templates) workspace(ctx context.Context, path string, size int64) error {
-	from, err := t.find(ctx, size)
+	from, err := t.find(ctx, "empty", size, makeImage)
 	if err != nil {
 		return err
 	}
 	return copySparse(from, path)
 }
 
-// find returns the template of a size, which is made when it is first asked for.
+// kept makes an empty image of a workspace that outlives its box.
+func (t *templates) kept(ctx context.Context, path string, size int64) error {
+	from, err := t.find(ctx, "kept", size, func(ctx context.Context, path string, size int64) error {
+		process.RLock() // the whole process may be in a box's control group
+		defer process.RUnlock()
+		return disk.Make(ctx, path, size)
+	})
+	if err != nil {
+		return err
+	}
+	return copySparse(from, path)
+}
+
+// find returns the template of a kind and size, which is made when it is first asked for.
 // Nothing is ever written to it, and it goes with the keeper's program folder.
-func (t *templates) find(ctx context.Context, size int64) (string, error) {
+func (t *templates) find(ctx context.Context, kind string, size int64, build func(context.Context, string, int64) error) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	path := filepath.Join(t.dir, fmt.Sprintf("empty-%d.img", size))
+	path := filepath.Join(t.dir, fmt.Sprintf("%s-%d.img", kind, size))
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path, err
 	}
-	old, err := filepath.Glob(filepath.Join(t.dir, "empty-*"))
+	old, err := filepath.Glob(filepath.Join(t.dir, kind+"-*"))
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +67,7 @@ func (t *templates) find(ctx context.Context, size int64) (string, error) {
 	if err := errors.Join(err, os.RemoveAll(fresh)); err != nil {
 		return "", err
 	}
-	if err := makeImage(ctx, fresh, size); err != nil {
+	if err := build(ctx, fresh, size); err != nil {
 		return "", err
 	}
 	return path, os.Rename(fresh, path)

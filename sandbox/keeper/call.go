@@ -71,6 +71,10 @@ func (c *call) do(ctx context.Context) (reply, error) {
 		return c.offers(ctx)
 	case opForget:
 		return reply{}, c.forget(ctx)
+	case opWorkspaces:
+		return c.workspaces(ctx)
+	case opDrop:
+		return reply{}, c.drop(ctx)
 	}
 	b, err := c.open(ctx)
 	if c.r.Op == opDestroy && cofferdam.KindOf(err) == cofferdam.NotFound {

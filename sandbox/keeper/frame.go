@@ -71,6 +71,9 @@ const (
 	opSnapshot op = "snapshot"
 	opForget   op = "forget" // a snapshot
 	opOffers   op = "offers"
+
+	opWorkspaces op = "workspaces"
+	opDrop       op = "drop" // a workspace
 )
 
 type request struct {
@@ -85,9 +88,13 @@ type request struct {
 
 	States   []sandbox.BoxState `json:"states,omitempty"`
 	Snapshot sandbox.SnapshotID `json:"snapshot,omitempty"`
+
+	Workspace sandbox.WorkspaceID `json:"workspace,omitempty"`
 }
 
 type reply struct {
+	Workspaces []sandbox.Workspace `json:"workspaces,omitempty"`
+
 	Error    *wireError        `json:"error,omitempty"`
 	Findings []sandbox.Finding `json:"findings,omitempty"`
 	Status   *sandbox.Status   `json:"status,omitempty"`

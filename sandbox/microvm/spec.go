@@ -115,6 +115,8 @@ func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
 
 func checkEnv(s sandbox.Spec) error {
 	switch {
+	case s.Workspace != "":
+		return sandbox.Lacking(s.Tier, sandbox.CanKeep)
 	case s.Env == "" && s.SetupPhase:
 		return invalid("setup phase", "without an environment image to write", "give Env")
 	case s.Env == "":

@@ -14,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/wall"
@@ -27,7 +28,8 @@ type box struct {
 	spec    sandbox.Spec // complete: every limit is set
 	created time.Time
 	dir     string
-	project uint32 // of the workspace; 0: it is an image
+	project uint32     // of the workspace; 0: it is an image
+	kept    *disk.Hold // of the workspace that outlives it; nil for none
 	net     *netns.Namespace
 	init    *pid1
 	ended   chan struct{} // closed once pid 1 has ended
@@ -51,7 +53,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
 		ID: b.spec.ID, Tier: sandbox.Process, Kernel: kernel(), Flags: b.flags(),
-		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Changes: b.life.Changes(),
+		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Changes: b.life.Changes(), Workspace: b.kept.About(),
 	}
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -209,7 +211,11 @@ func (b *box) tearDown(reason string) error {
 	if b.host != nil {
 		errs = append(errs, b.host.Close(reason))
 	}
-	errs = append(errs, unmount(b.path("work")))
+	if b.kept != nil {
+		errs = append(errs, b.kept.Leave(b.path("work")))
+	} else {
+		errs = append(errs, unmount(b.path("work")))
+	}
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
 	}

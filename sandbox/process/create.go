@@ -106,7 +106,7 @@ func (b *box) build(ctx context.Context) error {
 		return err
 	}
 	size := b.spec.Limits.Disk
-	if free, _ := space(b.dir); free < size {
+	if free, _ := space(b.dir); free < size && b.spec.Workspace == "" {
 		return &cofferdam.Error{
 			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
@@ -118,7 +118,7 @@ func (b *box) build(ctx context.Context) error {
 		return err
 	}
 	if err := b.makeWorkspace(ctx); err != nil {
-		return missing(opCreate, layerDisk, err)
+		return workspaceError(err)
 	}
 	if err := b.d.groups.make(string(b.spec.ID), b.spec.Limits); err != nil {
 		return missing(opCreate, layerGroups, err)

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/quota"
 )
 
@@ -48,6 +50,16 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	if b.spec.Workspace != "" {
+		if b.kept, err = b.d.keeps.Attach(ctx, disk.Of(b.spec), ""); err != nil {
+			return err
+		}
+		if err := mountImage(b.kept.Image, dir); err != nil {
+			return err
+		}
+		b.spec.Limits.Disk = b.kept.Size
+		return disk.Empty(dir)
+	}
 	if quota.Enforced(b.dir) {
 		if b.project, err = b.d.projects.Begin(dir, size, size/bytesPerInode(size)); err != nil {
 			return err
@@ -62,6 +74,15 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		return err
 	}
 	return os.Remove(filepath.Join(dir, "lost+found")) // a workspace starts empty
+}
+
+// workspaceError makes err one that a person can read.
+func workspaceError(err error) error {
+	var known *cofferdam.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return missing(opCreate, layerDisk, err)
 }
 
 // makeImage makes a sparse image with an empty file system: no journal, since a

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/quota"
 )
 
@@ -29,6 +31,8 @@ type Options struct {
 	Root string // absolute folder of this driver alone; made if missing
 	Init string // absolute path of cofferdam-init
 	Log  *slog.Logger
+	// Workspaces is the absolute folder of those that are kept; "": workspaces below Root.
+	Workspaces string
 }
 
 // Driver makes boxes of the process tier, as root. One process uses one root;
@@ -38,6 +42,7 @@ type Driver struct {
 	o        Options
 	groups   groups
 	projects *quota.Projects
+	keeps    *disk.Store // workspaces
 	checker  checker
 
 	mu    sync.Mutex
@@ -63,7 +68,11 @@ func New(o Options) (*Driver, error) {
 	// An error here is a finding of Check, and Create refuses.
 	d.groups, _ = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
 	d.checker = newChecker(o)
-	if err := d.prepare(); err != nil {
+	err := d.prepare()
+	if err == nil {
+		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, nil)
+	}
+	if err != nil {
 		return nil, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
@@ -155,6 +164,14 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// Workspaces returns every workspace that is kept.
+func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) { return d.keeps.List() }
+
+// RemoveWorkspace removes a workspace that no box has.
+func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
+	return d.keeps.Remove(id)
 }
 
 // Close destroys every box and gives the state folder up.

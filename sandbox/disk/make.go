@@ -1,0 +1,115 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox"
+)
+
+// Make makes a sparse image with an empty file system at path, which belongs to
+// the user of boxes. It has a journal, which a workspace that dies with its box
+// has not: this one is mounted again after whatever happened.
+func Make(ctx context.Context, path string, size int64) error {
+	program, err := findMkfs()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+		return err
+	}
+	perInode := 16 << 10 // bytes of workspace for each file, as mkfs.ext4 chooses
+	if size < 512<<20 {
+		perInode = 4 << 10
+	}
+	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-i", fmt.Sprint(perInode), "-O", "has_journal,^resize_inode",
+		"-E", fmt.Sprintf("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=%d:%d", sandbox.UserID, sandbox.UserID), path)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("mkfs.ext4: %w: %.300s", err, bytes.TrimSpace(out.Bytes()))
+	}
+	return nil
+}
+
+// findMkfs looks where it is installed; a service's PATH often lacks sbin.
+func findMkfs() (string, error) {
+	for _, dir := range []string{"/usr/sbin/", "/sbin/", "/usr/local/sbin/", "/usr/bin/"} {
+		if info, err := os.Stat(dir + "mkfs.ext4"); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return dir + "mkfs.ext4", nil
+		}
+	}
+	return "", errors.New("there is no program mkfs.ext4: install e2fsprogs")
+}
+
+// flush writes what the file system at dir has in memory, and says whether all of
+// it, also what was written before, came to the image.
+func flush(dir string) error {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) { // an earlier call came further
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+}
+
+// Leave ends the use of the file system at dir, where the image of h is mounted:
+// all of it is written, it is unmounted, and h is released. An error leaves the
+// workspace held, and Leave can be called again.
+func (h *Hold) Leave(dir string) error {
+	err := flush(dir)
+	if err == nil {
+		err = unmount(dir)
+	}
+	return h.Release(err)
+}
+
+// unmountPatience is how long the kernel may take to notice that the last process
+// of a box has ended.
+const unmountPatience = 5 * time.Second
+
+// unmount takes the file system at dir away and fails while somebody uses it: one
+// that is only detached could be mounted twice.
+func unmount(dir string) error {
+	for end := time.Now().Add(unmountPatience); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+		switch {
+		case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // none there
+			return nil
+		case !errors.Is(err, unix.EBUSY), time.Now().After(end):
+			return &os.PathError{Op: "unmount", Path: dir, Err: err}
+		}
+	}
+}
+
+// Empty removes what mkfs puts into a file system: a workspace starts empty.
+func Empty(dir string) error {
+	err := os.Remove(dir + "/lost+found")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) { // it was removed before, or e2fsck has put something there
+		return nil
+	}
+	return err
+}
+
+// About describes a hold as Status does; nil for none.
+func (h *Hold) About() *sandbox.Workspace {
+	if h == nil {
+		return nil
+	}
+	w := h.Workspace
+	return &w
+}
