@@ -10,13 +10,6 @@ import (
 	"cofferdam/sandbox/wall"
 )
 
-// hiddenHome are patterns of what holds credentials though its name does not say
-// so: beside programs that are shown, and of programs that keep no dot.
-var hiddenHome = []string{
-	"snap", ".local/share/uv/credentials", ".npm-global/etc", ".nvm/versions/node/*/etc", ".volta/tools/image/node/*/etc", ".asdf/installs/nodejs/*/etc",
-	".local/share/mise/installs/node/*/etc", ".pyenv/versions/*/pip.conf",
-}
-
 // emptySize bounds what is put in the place of a hidden folder; a workspace may lie in it.
 const emptySize = 1 << 20
 
@@ -29,62 +22,6 @@ func empty(path string) []wall.Mount {
 		return []wall.Mount{{Kind: wall.Memory, To: path, Mode: 0o755, Size: emptySize, UID: os.Geteuid()}}
 	}
 	return []wall.Mount{{Kind: wall.Hidden, To: path}}
-}
-
-// elsewhere plans to hide what is hidden in a home folder under the other
-// names it has: where links with a dot lead, as those who keep their settings in
-// a repository have them, and hiddenHome.
-func elsewhere(home string) []wall.Mount {
-	var list []wall.Mount
-	for _, dir := range []string{"", ".config", ".ssh", ".aws", ".gnupg", ".docker", ".kube"} {
-		entries, err := os.ReadDir(filepath.Join(home, dir))
-		if err != nil { // nothing of it can be seen inside either
-			continue
-		}
-		for _, e := range entries {
-			name := filepath.Join(dir, e.Name())
-			shown := slices.ContainsFunc(shownDots, func(d string) bool { return within(name, d) })
-			if !strings.HasPrefix(name, ".") || e.Type()&os.ModeSymlink == 0 || shown {
-				continue
-			}
-			target, err := filepath.EvalSymlinks(filepath.Join(home, name))
-			if err == nil && within(home, target) && target != home && !strings.HasPrefix(target[len(home)+1:], ".") {
-				list = append(list, empty(target)...)
-			}
-		}
-	}
-	for _, pattern := range hiddenHome {
-		found, _ := filepath.Glob(filepath.Join(home, pattern)) // the patterns are well formed
-		for _, path := range found {
-			list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
-		}
-	}
-	return list
-}
-
-// closedEtc plans to hide what is below etc and not for everybody: no program
-// of an ordinary user needs it, and root may read it without any capability.
-func closedEtc(etc string, hidden []wall.Mount) []wall.Mount {
-	var list []wall.Mount
-	_ = filepath.WalkDir(etc, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == etc || e.Type()&(fs.ModeSymlink|fs.ModeDevice) != 0 {
-			return nil // what cannot be read here cannot be read inside
-		}
-		to := "/etc" + strings.TrimPrefix(path, etc)
-		covered := slices.ContainsFunc(hidden, func(m wall.Mount) bool { return m.To == to })
-		need := fs.FileMode(0o004)
-		if e.IsDir() {
-			need = 0o005
-		}
-		if info, err := e.Info(); !covered && err == nil && info.Mode()&need != need {
-			list, covered = append(list, wall.Mount{Kind: wall.Hidden, To: to}), true
-		}
-		if covered && e.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	return list
 }
 
 // hostSockets plans to hide sockets of other programs in folders of the view:

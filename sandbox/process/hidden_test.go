@@ -46,33 +46,6 @@ func TestCredentialsElsewhere(t *testing.T) {
 	}
 }
 
-// TestClosedEtc: what is not for everybody is hidden, whatever its name.
-func TestClosedEtc(t *testing.T) {
-	etc := t.TempDir()
-	steps := `mkdir -p ceph open/deep shut ssl/private && echo x >ceph/key && chmod 600 ceph/key && echo x >open/deep/y && chmod 640 open/deep/y && echo x >shut/z && chmod 700 shut
-		echo x >hosts && chmod 644 hosts && ln -s /data letsencrypt && chmod 700 ssl/private`
-	cmd := exec.Command("sh", "-ec", "umask 022; "+steps)
-	cmd.Dir = etc
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	named, err := secretEtc(etc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, m := range append(named, closedEtc(etc, named)...) {
-		if m.Kind != wall.Hidden {
-			t.Errorf("%+v", m)
-		}
-		got = append(got, m.To)
-	}
-	slices.Sort(got)
-	if want := []string{"/etc/ceph/key", "/etc/letsencrypt", "/etc/open/deep/y", "/etc/shut", "/etc/ssl/private"}; !slices.Equal(got, want) {
-		t.Errorf("hidden %q, want %q", got, want)
-	}
-}
-
 // TestOtherNames: a file system that is mounted twice shows its files twice.
 func TestOtherNames(t *testing.T) {
 	mounts := []hostMount{{"8:1", "/", "/"}, {"8:2", "/", "/data"}, {"8:2", "/home", "/home"}, {"8:1", "/", "/mnt/all"}, {"8:2", "/home/p", "/media/p"}, {"8:2", "/homes", "/media/q"}, {"0:5", "/", "/run"}}
