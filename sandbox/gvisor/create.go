@@ -18,6 +18,7 @@ import (
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/shelf"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -201,7 +202,7 @@ func (b *box) build(ctx context.Context) error {
 
 // prepare makes all that a box has before it runs. from, if not nil, is what its
 // workspace is a copy of.
-func (b *box) prepare(ctx context.Context, from *stored) error {
+func (b *box) prepare(ctx context.Context, from *shelf.Stored) error {
 	for _, dir := range []string{b.path("work"), b.path("env"), b.path("files")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -305,7 +306,7 @@ func (c *console) err() error {
 }
 
 // makeDisks makes and mounts the workspace and the environment.
-func (b *box) makeDisks(ctx context.Context, from *stored) error {
+func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
 	size := b.spec.Limits.Disk
 	free, _, err := space(b.dir)
 	if err != nil {
@@ -339,7 +340,7 @@ func (b *box) makeDisks(ctx context.Context, from *stored) error {
 
 // makeWorkspace makes a workspace that cannot grow beyond size: by project
 // quota where the file system of the state folder has it, else as an image.
-func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err error) {
+func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored) (err error) {
 	dir := b.path("work")
 	if b.d.o.User {
 		return b.makeInMemory(size)
@@ -353,7 +354,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err 
 		case b.keepable:
 			err = b.d.templates.kept(ctx, b.path(workImage), size)
 		case from != nil:
-			err = copySparse(from.path(workImage), b.path(workImage))
+			err = shelf.Copy(from.Path(workImage), b.path(workImage))
 		default:
 			err = b.d.templates.workspace(ctx, b.path(workImage), size)
 		}
@@ -369,7 +370,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *stored) (err 
 		err = os.Chown(dir, sandbox.UserID, sandbox.UserID)
 	}
 	if err == nil && from != nil {
-		err = copyTree(ctx, from.path(workTree), dir)
+		err = b.d.shelf.CopyTree(ctx, from.Path(shelf.Tree), dir)
 	}
 	if err == nil {
 		err = mountFolder(dir)

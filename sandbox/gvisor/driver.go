@@ -18,6 +18,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/shelf"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/config"
@@ -59,7 +60,7 @@ type Driver struct {
 	keeps    *disk.Store // workspaces
 	checker  checker
 	pool     *pool
-	shelf    shelf
+	shelf    shelf.Shelf
 
 	templates templates
 	imageMu   sync.Mutex
@@ -91,6 +92,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
 	d.projects = quota.New(sum[:])
+	d.shelf.Dir, d.shelf.Tier, d.shelf.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
 	silenceLibrary()
 	// An error here is a finding of Check, and Create refuses.
 	d.cgroups, err = findCgroups("/" + name)
@@ -149,10 +151,7 @@ func (d *Driver) prepare() error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(d.o.Root, "snapshots"), 0o700); err != nil { // these outlive a keeper
-		return err
-	}
-	if err := d.dropHalf(); err != nil {
+	if err := d.shelf.Sweep(); err != nil {
 		return err
 	}
 	journal := filepath.Join(d.o.Root, "journal")

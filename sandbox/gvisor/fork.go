@@ -7,15 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
-
-	"golang.org/x/sys/unix"
+	"cofferdam/sandbox/shelf"
 )
 
 // fork makes the box as a copy of its snapshot that goes on under an identity
@@ -42,7 +39,7 @@ func (b *box) fork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.container, err = b.start(s.path(memoryDir), inside, host[2])
+	b.container, err = b.start(s.Path(memoryDir), inside, host[2])
 	closeAll(inside[:])
 	if err != nil {
 		closeAll(host[:2])
@@ -77,7 +74,7 @@ func (d *Driver) key(s sandbox.Spec) (string, error) {
 	}
 	env := ""
 	if s.Env != "" {
-		if env, err = touched(s.Env); err != nil {
+		if env, err = shelf.Touched(s.Env); err != nil {
 			return "", err
 		}
 	}
@@ -92,41 +89,4 @@ func (d *Driver) key(s sandbox.Spec) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %d %d %q %q", spec, image, env, program.Size(), program.ModTime().UnixNano(), d.checker.kernel(), netns.BoxMAC)
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// touched names a file, or all files of a folder, as they are: what is written
-// to one of them changes a time that only the kernel sets.
-func touched(path string) (string, error) {
-	h := sha256.New()
-	err := filepath.WalkDir(path, func(name string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		var st unix.Stat_t
-		if err := unix.Lstat(name, &st); err != nil {
-			return &fs.PathError{Op: "looking at", Path: name, Err: err}
-		}
-		fmt.Fprintf(h, "%q %d %d %d %d %d\n", name, st.Dev, st.Ino, st.Size, st.Ctim.Nano(), st.Mtim.Nano())
-		return nil
-	})
-	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// blocks is what a file takes on disk.
-func blocks(path string) (int64, error) {
-	var st unix.Stat_t
-	err := unix.Lstat(path, &st)
-	return st.Blocks * 512, err
-}
-
-// usedBytes is what a workspace takes: its image, or the folder that it is.
-func usedBytes(image, folder string) int64 {
-	if n, err := blocks(image); err == nil {
-		return n
-	}
-	var f unix.Statfs_t
-	if unix.Statfs(folder, &f) != nil {
-		return 0
-	}
-	return int64(f.Blocks-f.Bfree) * f.Bsize
 }

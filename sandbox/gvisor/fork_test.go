@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/shelf"
 )
 
 func newSnapshotID() sandbox.SnapshotID { return sandbox.SnapshotID(cofferdam.NewID("s")) }
@@ -146,11 +147,11 @@ func TestSnapshotIsProved(t *testing.T) {
 		return b.Destroy(ctx)
 	}
 	must(t, clone())
-	d.shelf.proved = nil // as a new keeper would
+	d.shelf = shelf.Shelf{Dir: d.shelf.Dir, Tier: "gvisor", Start: start} // as a new keeper has it
 	must(t, clone())
-	files, err := filepath.Glob(d.snapshotDir(id) + "/*")
+	files, err := filepath.Glob(filepath.Join(d.shelf.Dir, string(id), "*"))
 	must(t, err)
-	inner, err := filepath.Glob(d.snapshotDir(id) + "/memory/*")
+	inner, err := filepath.Glob(filepath.Join(d.shelf.Dir, string(id), memoryDir, "*"))
 	must(t, err)
 	flipped := 0
 	for _, path := range append(files, inner...) {
@@ -160,7 +161,7 @@ func TestSnapshotIsProved(t *testing.T) {
 			continue
 		}
 		flip(t, path, info.Size()/2)
-		if err := clone(); cofferdam.KindOf(err) != cofferdam.Conflict || !strings.Contains(err.Error(), "not what was written") {
+		if err := clone(); cofferdam.KindOf(err) != cofferdam.Tampered || !strings.Contains(err.Error(), "not what was written") {
 			t.Errorf("%s flipped: %v", path, err)
 		}
 		flip(t, path, info.Size()/2)

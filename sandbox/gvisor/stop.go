@@ -144,7 +144,7 @@ func (b *box) Suspend(ctx context.Context) error {
 // its host says that it is lost.
 func (b *box) toDisk(ctx context.Context) error {
 	image := b.path(suspendedDir)
-	if err := b.d.room(b.dir, b.d.cgroups.memory(string(b.name))); err != nil {
+	if err := b.d.shelf.Room(b.d.cgroups.memory(string(b.name))); err != nil {
 		return err
 	}
 	if err := errors.Join(os.RemoveAll(image), os.Mkdir(image, 0o700)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"cofferdam/sandbox/disk"
+	"cofferdam/sandbox/shelf"
 )
 
 // maxTemplates bounds the empty images that are kept, one for each size of
@@ -29,7 +30,7 @@ func (t *templates) workspace(ctx context.Context, path string, size int64) erro
 	if err != nil {
 		return err
 	}
-	return copySparse(from, path)
+	return shelf.Copy(from, path)
 }
 
 // kept makes an empty image of a workspace that outlives its box.
@@ -42,7 +43,7 @@ func (t *templates) kept(ctx context.Context, path string, size int64) error {
 	if err != nil {
 		return err
 	}
-	return copySparse(from, path)
+	return shelf.Copy(from, path)
 }
 
 // find returns the template of a kind and size, which is made when it is first asked for.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 
@@ -82,108 +81,4 @@ func space(dir string) (int64, error) {
 		return 0, &os.PathError{Op: "looking at", Path: dir, Err: err}
 	}
 	return int64(st.Bavail) * st.Bsize, nil
-}
-
-// extents calls fn with every piece of a file that holds data; holes are left out.
-func extents(f *os.File, fn func(at int64, p []byte) error) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	fd, buf := int(f.Fd()), make([]byte, 1<<20)
-	for at := int64(0); at < info.Size(); {
-		begin, err := unix.Seek(fd, at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return nil // nothing but a hole is left
-		}
-		if err != nil {
-			return err
-		}
-		end, err := unix.Seek(fd, begin, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		for at = begin; at < end; {
-			n, err := unix.Pread(fd, buf[:min(int64(len(buf)), end-at)], at)
-			if err == nil && n == 0 {
-				err = io.ErrUnexpectedEOF
-			}
-			if err == nil {
-				err = fn(at, buf[:n])
-			}
-			if err != nil {
-				return fmt.Errorf("copying %s at %d: %w", f.Name(), at, err)
-			}
-			at += int64(n)
-		}
-	}
-	return nil
-}
-
-// copyFile copies a file under a new name and leaves its holes, or has the file
-// system share its blocks where that can.
-func copyFile(from, to string) (err error) {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dst.Close()) }()
-	if unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil {
-		return nil
-	}
-	info, err := src.Stat()
-	if err != nil {
-		return err
-	}
-	if err := dst.Truncate(info.Size()); err != nil {
-		return err
-	}
-	return extents(src, func(at int64, p []byte) error {
-		_, err := dst.WriteAt(p, at)
-		return err
-	})
-}
-
-// hashSparse writes a file's data to h, with where each block of it lies. A
-// block of zeros counts like a hole: a copy may have one for the other.
-func hashSparse(h io.Writer, name, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(h, "%q %d\n", name, info.Size())
-	var zeros [pageSize]byte
-	return extents(f, func(at int64, p []byte) error {
-		for len(p) > 0 {
-			block := p[:min(len(p), pageSize-int(at%pageSize))]
-			if !bytes.Equal(block, zeros[:len(block)]) {
-				fmt.Fprintf(h, "%d ", at)
-				_, _ = h.Write(block) // a hash takes everything
-			}
-			at, p = at+int64(len(block)), p[len(block):]
-		}
-		return nil
-	})
-}
-
-// pageSize is the unit in which holes are counted.
-const pageSize = 4096
-
-// blocks is what a file takes on disk.
-func blocks(path string) (int64, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return 0, &os.PathError{Op: "looking at", Path: path, Err: err}
-	}
-	return st.Blocks * 512, nil
 }

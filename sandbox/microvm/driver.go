@@ -16,6 +16,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/shelf"
 )
 
 const (
@@ -48,7 +49,7 @@ type Driver struct {
 	monitor monitor
 	checker checker
 	cgroups cgroups
-	shelf   shelf
+	shelf   shelf.Shelf
 
 	cacheMu  sync.Mutex // held while something of the cache is made
 	hostRoot string     // guarded by cacheMu
@@ -78,6 +79,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{o: o, monitor: &qemu{}, boxes: map[cofferdam.BoxID]*box{}}
 	d.checker.d = d
+	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
 	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
 	if err := d.prepare(); err != nil {
 		return nil, &cofferdam.Error{
@@ -106,10 +108,10 @@ func (d *Driver) prepare() error {
 			return err
 		}
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(d.o.Root, "boxes")), d.dropHalf()); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(d.o.Root, "boxes")), d.dropHalf(), d.shelf.Sweep()); err != nil {
 		return err
 	}
-	for _, name := range []string{"boxes", "snapshot", "memory", "journal"} {
+	for _, name := range []string{"boxes", "memory", "journal"} {
 		if err := os.MkdirAll(filepath.Join(d.o.Root, name), 0o700); err != nil {
 			return err
 		}
@@ -123,12 +125,11 @@ func (d *Driver) prepare() error {
 	return nil
 }
 
-// dropHalf removes what a process that was killed had half made: snapshots, which
-// would count, and roots. Another process may have the same cache, so that what
-// is new there may be another's.
+// dropHalf removes the roots that a process that was killed had half made. Another
+// process may have the same cache, so that what is new there may be another's.
 func (d *Driver) dropHalf() (err error) {
 	for pattern, age := range map[string]time.Duration{
-		filepath.Join(d.o.Root, "snapshot", "*.new"): 0, filepath.Join(d.o.Root, "view-*"): 0, filepath.Join(d.o.Cache, ".new-*"): time.Hour,
+		filepath.Join(d.o.Root, "view-*"): 0, filepath.Join(d.o.Cache, ".new-*"): time.Hour,
 	} {
 		half, e := filepath.Glob(pattern)
 		err = errors.Join(err, e)

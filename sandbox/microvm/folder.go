@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"cofferdam/sandbox/shelf"
 )
 
 // folder is where one box has its files, and whose its memory is.
@@ -29,7 +31,7 @@ func (f folder) makeMemory(size int64) error {
 
 // copyMemory gives the box memory of its own, with what is in a file.
 func (f folder) copyMemory(from string) error {
-	if err := copyFile(from, f.memoryFile()); err != nil {
+	if err := shelf.Copy(from, f.memoryFile()); err != nil {
 		return err
 	}
 	return os.Chown(f.memoryFile(), f.user, f.user)
@@ -37,7 +39,7 @@ func (f folder) copyMemory(from string) error {
 
 // memoryUsed is what the machine's memory takes.
 func (f folder) memoryUsed() int64 {
-	n, err := blocks(f.memoryFile())
+	n, err := shelf.Blocks(f.memoryFile())
 	if err != nil {
 		return 0 // it has none
 	}

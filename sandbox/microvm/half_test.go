@@ -8,12 +8,11 @@ import (
 )
 
 // What a keeper that was killed had half made is removed by the next one: half a
-// snapshot counts like a whole one, and half a root is as large as its image.
+// root is as large as its image.
 func TestHalfIsRemoved(t *testing.T) {
 	d := &Driver{o: Options{Root: t.TempDir(), Cache: t.TempDir()}}
 	old := time.Now().Add(-2 * time.Hour)
 	for path, stays := range map[string]bool{
-		filepath.Join(d.o.Root, "snapshot", "s-1.new", "memory"): false, filepath.Join(d.o.Root, "snapshot", "s-1", "memory"): true,
 		filepath.Join(d.o.Root, "view-1"): false, filepath.Join(d.o.Cache, ".new-1"): false, filepath.Join(d.o.Cache, "root-1"): true,
 	} {
 		if err := os.MkdirAll(path, 0o700); err != nil {

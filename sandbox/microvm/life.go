@@ -8,6 +8,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/shelf"
 )
 
 // How a box stands still; "" while it runs.
@@ -97,7 +98,7 @@ func (b *box) Suspend(ctx context.Context) error {
 		return err
 	}
 	dir := b.path(suspendedDir)
-	err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
+	err := errors.Join(b.d.shelf.Room(b.memoryUsed()), os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 	if err == nil {
 		err = b.stopAndWrite(ctx, dir)
 	}
@@ -114,9 +115,6 @@ func (b *box) Suspend(ctx context.Context) error {
 // stopAndWrite brings the talk to rest, stops the machine and writes it down.
 // After it, also after an error, wake lets it go on.
 func (b *box) stopAndWrite(ctx context.Context, dir string) error {
-	if err := b.d.room(dir, b.memoryUsed()); err != nil {
-		return err
-	}
 	if err := b.host.Quiet(ctx); err != nil {
 		return err
 	}
@@ -128,7 +126,7 @@ func (b *box) stopAndWrite(ctx context.Context, dir string) error {
 		return err
 	}
 	err = b.machine().save(ctx, state)
-	return errors.Join(err, state.Close(), copyFile(b.memoryFile(), dir+"/"+memoryCopy))
+	return errors.Join(err, state.Close(), shelf.Copy(b.memoryFile(), dir+"/"+memoryCopy))
 }
 
 // wake lets a machine go on that stopAndWrite stopped.

@@ -78,10 +78,7 @@ func fill(v *int64, def int64) {
 	}
 }
 
-var (
-	hostnames   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	snapshotIDs = regexp.MustCompile(`^s-[0-9a-f]{32}$`)
-)
+var hostnames = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // defaultHostname is that of a box whose Spec gives none.
 const defaultHostname = "box"
@@ -106,9 +103,6 @@ func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
 	}
 	if !hostnames.MatchString(s.Hostname) {
 		return invalid(fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
-	}
-	if s.Snapshot != "" && !snapshotIDs.MatchString(string(s.Snapshot)) {
-		return invalid(fmt.Sprintf("snapshot %.64q", string(s.Snapshot)), `not "s-" and 32 hexadecimal digits`, "")
 	}
 	return errors.Join(checkEnv(*s), checkFiles(s.Files))
 }

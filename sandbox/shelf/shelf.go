@@ -1,0 +1,344 @@
+// Package shelf keeps the snapshots of one driver: folders of its state folder,
+// each with what was written down of a box and a description with a digest of
+// all of it.
+//
+// A folder without its description is no snapshot: the description is written
+// last and removed first, so that what a keeper that was killed left behind is
+// never used, and is swept by the next one. The invariant: Open returns a
+// snapshot only when every byte of it is what Keep saw.
+package shelf
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+)
+
+// Bounds of the snapshots of one driver.
+const (
+	MaxSnapshots = 64
+	MaxBytes     = 64 << 30 // of all together
+	// KeepFree bytes stay free on the disk of the state folder, whatever is written there.
+	KeepFree = 1 << 30
+)
+
+// description is the file that makes a folder a snapshot.
+const description = "snapshot.json"
+
+// unfinished ends the name of a folder that is being filled.
+const unfinished = ".new"
+
+// Stored is a snapshot as it lies on disk.
+type Stored struct {
+	sandbox.Snapshot
+	Key    string      `json:"key"`              // of what a box made from it must be
+	Kernel string      `json:"kernel,omitempty"` // that wrote it, where no other can read it
+	Guest  guest.State `json:"guest"`
+
+	dir string
+}
+
+// Path is where a file of the snapshot is.
+func (s *Stored) Path(name string) string { return filepath.Join(s.dir, name) }
+
+// Shelf is where the snapshots are. They outlive their boxes and their keeper.
+// Safe for concurrent use; one process has one of a folder.
+type Shelf struct {
+	Dir  string // absolute; made if missing
+	Tier string // the driver, as it stands in errors
+	// Start starts a program; nil: as it is.
+	Start func(*exec.Cmd) error
+
+	mu      sync.Mutex
+	adding  map[sandbox.SnapshotID]int64 // what is being taken, with the bytes that it may need; guarded by mu
+	readers map[sandbox.SnapshotID]int   // who uses each; guarded by mu
+	removed map[sandbox.SnapshotID]bool  // goes with its last reader; guarded by mu
+
+	proving sync.Mutex
+	proved  map[string]cofferdam.Digest // of what was read, by the numbers and times of its files; guarded by proving
+}
+
+// Sweep makes the folder, and removes what an earlier process left half made.
+func (sh *Shelf) Sweep() error {
+	if err := os.MkdirAll(sh.Dir, 0o700); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(sh.Dir)
+	for _, e := range list {
+		dir := filepath.Join(sh.Dir, e.Name())
+		if _, e := os.Lstat(filepath.Join(dir, description)); strings.HasSuffix(dir, unfinished) || errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
+}
+
+// Add begins a snapshot that will take about need bytes. The caller fills the
+// folder behind s.Path, and then calls Keep or Drop.
+func (sh *Shelf) Add(s sandbox.Snapshot, need int64) (*Stored, error) {
+	if err := sandbox.CheckSnapshotID(sh.op("Snapshot"), s.ID); err != nil {
+		return nil, err
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	dir := filepath.Join(sh.Dir, string(s.ID))
+	_, taken := sh.adding[s.ID]
+	if _, err := os.Lstat(dir); err == nil || taken {
+		return nil, &cofferdam.Error{
+			Op: sh.op("Snapshot"), Kind: cofferdam.Conflict, Subject: "snapshot " + string(s.ID), Reason: "there is one already", Hint: "choose another id",
+		}
+	}
+	number, size, err := sh.sizes()
+	if err != nil {
+		return nil, err
+	}
+	if number >= MaxSnapshots || size >= MaxBytes {
+		return nil, &cofferdam.Error{
+			Op: sh.op("Snapshot"), Kind: cofferdam.Exhausted, Subject: "snapshot " + string(s.ID),
+			Reason: fmt.Sprintf("this host keeps %d snapshots of %d MiB already; its bounds are %d and %d MiB", number, size>>20, MaxSnapshots, int64(MaxBytes)>>20),
+			Hint:   "remove some that are not needed any more",
+		}
+	}
+	if err := sh.room(need); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.RemoveAll(dir+unfinished), os.Mkdir(dir+unfinished, 0o700)); err != nil {
+		return nil, err
+	}
+	if sh.adding == nil {
+		sh.adding = map[sandbox.SnapshotID]int64{}
+	}
+	sh.adding[s.ID] = need
+	return &Stored{Snapshot: s, dir: dir + unfinished}, nil
+}
+
+// sizes counts the snapshots and what they hold on disk. mu is held.
+func (sh *Shelf) sizes() (number int, size int64, err error) {
+	entries, err := os.ReadDir(sh.Dir)
+	for _, e := range entries {
+		var s Stored
+		data, err := os.ReadFile(filepath.Join(sh.Dir, e.Name(), description))
+		if err == nil {
+			err = json.Unmarshal(data, &s)
+		}
+		if err != nil {
+			s.Size = 0 // a broken one counts by its number
+		}
+		number, size = number+1, size+s.Size
+	}
+	return number, size, err
+}
+
+// Room refuses to have need bytes written beside the snapshots if less than
+// KeepFree stayed free.
+func (sh *Shelf) Room(need int64) error {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.room(need)
+}
+
+// room counts what is being taken in full, though a part of it may be written
+// already. mu is held.
+func (sh *Shelf) room(need int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(sh.Dir, &st); err != nil {
+		return &os.PathError{Op: "looking at", Path: sh.Dir, Err: err}
+	}
+	for _, n := range sh.adding {
+		need += n
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free-need >= KeepFree {
+		return nil
+	}
+	return &cofferdam.Error{
+		Op: sh.op("room"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder",
+		Reason: fmt.Sprintf("%d MiB would be written, %d MiB are free and %d MiB must stay so", need>>20, free>>20, int64(KeepFree)>>20),
+		Hint:   "free space there, or remove snapshots",
+	}
+}
+
+// Keep ends what Add began: the snapshot is whole and can be opened. After an
+// error there is none.
+func (sh *Shelf) Keep(ctx context.Context, s *Stored) error {
+	err := s.describe(ctx, sh)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.adding, s.ID)
+	whole := strings.TrimSuffix(s.dir, unfinished)
+	if err == nil {
+		err = os.Rename(s.dir, whole)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(s.dir))
+	}
+	s.dir = whole
+	return nil
+}
+
+// Drop removes what Add began.
+func (sh *Shelf) Drop(s *Stored) error {
+	err := os.RemoveAll(s.dir)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.adding, s.ID)
+	return err
+}
+
+// describe says in the snapshot what it is.
+func (s *Stored) describe(ctx context.Context, sh *Shelf) error {
+	err := filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		n, err := Blocks(path)
+		s.Size += n
+		return err
+	})
+	if err == nil {
+		s.Digest, err = s.digest(ctx, sh)
+	}
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.Path(description), data, 0o600)
+}
+
+// Open returns a snapshot whose every byte is what was kept. It is not removed
+// until release is called.
+func (sh *Shelf) Open(ctx context.Context, id sandbox.SnapshotID) (s *Stored, release func(), err error) {
+	if err := sandbox.CheckSnapshotID(sh.op("Create"), id); err != nil {
+		return nil, nil, err
+	}
+	s = &Stored{dir: filepath.Join(sh.Dir, string(id))}
+	data, err := sh.take(id, s.Path(description))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, &cofferdam.Error{
+			Op: sh.op("Create"), Kind: cofferdam.NotFound, Subject: "snapshot " + string(id), Reason: "there is no such snapshot", Hint: "take one, or start without",
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	err = json.Unmarshal(data, s)
+	if err == nil {
+		err = sh.prove(ctx, s)
+	}
+	if err == nil && s.ID != id {
+		err = errors.New("it is another one")
+	}
+	if err != nil {
+		sh.giveBack(id)
+		return nil, nil, &cofferdam.Error{
+			Op: sh.op("Create"), Kind: cofferdam.Tampered, Subject: "snapshot " + string(id), Err: err,
+			Reason: "it is not what was written: " + err.Error(), Hint: "remove it, and find out who can write to the state folder",
+		}
+	}
+	return s, sync.OnceFunc(func() { sh.giveBack(id) }), nil
+}
+
+// take counts a reader of a snapshot and returns its description.
+func (sh *Shelf) take(id sandbox.SnapshotID, path string) ([]byte, error) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if sh.readers == nil {
+		sh.readers = map[sandbox.SnapshotID]int{}
+	}
+	sh.readers[id]++
+	return data, nil
+}
+
+// giveBack ends what take began; the last reader of a snapshot that was removed
+// meanwhile removes its files.
+func (sh *Shelf) giveBack(id sandbox.SnapshotID) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.readers[id]--; sh.readers[id] > 0 {
+		return
+	}
+	delete(sh.readers, id)
+	if sh.removed[id] {
+		delete(sh.removed, id)
+		_ = os.RemoveAll(filepath.Join(sh.Dir, string(id))) // what stays has no description: the next Sweep removes it
+	}
+}
+
+// prove compares a snapshot with its digest. Files that nobody touched since
+// they were last read are not read again: the kernel keeps when that was.
+func (sh *Shelf) prove(ctx context.Context, s *Stored) error {
+	sh.proving.Lock()
+	defer sh.proving.Unlock()
+	stamp, err := Touched(s.dir)
+	if err != nil {
+		return err
+	}
+	if sh.proved[stamp] == s.Digest {
+		return nil
+	}
+	found, err := s.digest(ctx, sh)
+	if err != nil {
+		return err
+	}
+	if found != s.Digest {
+		return fmt.Errorf("its digest is %s, not %s", found, s.Digest)
+	}
+	if sh.proved == nil || len(sh.proved) >= MaxSnapshots {
+		sh.proved = map[string]cofferdam.Digest{}
+	}
+	sh.proved[stamp] = s.Digest
+	return nil
+}
+
+// Remove removes a snapshot. Who uses it goes on, and nobody finds it any more.
+func (sh *Shelf) Remove(id sandbox.SnapshotID) error {
+	if err := sandbox.CheckSnapshotID(sh.op("RemoveSnapshot"), id); err != nil {
+		return err
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	dir := filepath.Join(sh.Dir, string(id))
+	err := os.Remove(filepath.Join(dir, description))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil && sh.readers[id] > 0 {
+		if sh.removed == nil {
+			sh.removed = map[sandbox.SnapshotID]bool{}
+		}
+		sh.removed[id] = true
+		return nil
+	}
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
+		return &cofferdam.Error{
+			Op: sh.op("RemoveSnapshot"), Kind: cofferdam.Internal, Subject: "snapshot " + string(id), Reason: err.Error(), Err: err,
+			Hint: "remove its folder in the state folder",
+		}
+	}
+	return nil
+}
+
+func (sh *Shelf) op(name string) string { return sh.Tier + "." + name }

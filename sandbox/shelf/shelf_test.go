@@ -1,0 +1,230 @@
+package shelf
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+func newID() sandbox.SnapshotID { return sandbox.SnapshotID(cofferdam.NewID("s")) }
+
+func newShelf(t *testing.T) *Shelf {
+	t.Helper()
+	sh := &Shelf{Dir: filepath.Join(t.TempDir(), "snapshots"), Tier: "test"}
+	must(t, sh.Sweep())
+	return sh
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantKind(t *testing.T, what string, err error, want cofferdam.Kind) {
+	t.Helper()
+	if err == nil || cofferdam.KindOf(err) != want {
+		t.Errorf("%s: got error %v, want one of kind %s", what, err, want)
+	}
+}
+
+// fill puts into a snapshot what drivers put there.
+func fill(s *Stored) error {
+	return errors.Join(
+		os.WriteFile(s.Path("memory"), []byte("memory"), 0o600), os.MkdirAll(s.Path(Tree+"/deep"), 0o700),
+		os.WriteFile(s.Path(Tree+"/deep/file"), []byte("work"), 0o644), os.Symlink("/etc/passwd", s.Path(Tree+"/link")),
+	)
+}
+
+// keep takes a snapshot.
+func keep(t *testing.T, sh *Shelf, id sandbox.SnapshotID) *Stored {
+	t.Helper()
+	s, err := sh.Add(sandbox.Snapshot{ID: id}, 0)
+	must(t, err)
+	must(t, fill(s), sh.Keep(t.Context(), s))
+	return s
+}
+
+func list(t *testing.T, sh *Shelf) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(sh.Dir)
+	must(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestHalfIsSwept: what a keeper that was killed left, in the middle of taking a
+// snapshot or of removing one, is never opened and goes at the next start.
+func TestHalfIsSwept(t *testing.T) {
+	sh := newShelf(t)
+	whole := keep(t, sh, newID())
+	taking, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	must(t, err)
+	must(t, fill(taking))
+	described, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	must(t, err)
+	must(t, fill(described), described.describe(t.Context(), sh)) // killed just before its rename
+	removing := keep(t, sh, newID())
+	must(t, os.Remove(removing.Path(description)))
+	next := &Shelf{Dir: sh.Dir, Tier: "test"}
+	for name, s := range map[string]*Stored{"half taken": taking, "not renamed": described, "half removed": removing} {
+		_, _, err := next.Open(t.Context(), s.ID)
+		wantKind(t, name, err, cofferdam.NotFound)
+	}
+	must(t, next.Sweep())
+	if got := list(t, next); len(got) != 1 || got[0] != string(whole.ID) {
+		t.Errorf("left: %q, want only the whole one", got)
+	}
+	_, release, err := next.Open(t.Context(), whole.ID)
+	must(t, err)
+	release()
+}
+
+// TestTamperedIsRefused: one changed byte, name or link target anywhere in a
+// snapshot, also by a keeper that has proved it before.
+func TestTamperedIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*Stored) error{
+		"memory":    func(s *Stored) error { return os.WriteFile(s.Path("memory"), []byte("memoru"), 0o600) },
+		"file":      func(s *Stored) error { return os.WriteFile(s.Path(Tree+"/deep/file"), []byte("wock"), 0o644) },
+		"new file":  func(s *Stored) error { return os.WriteFile(s.Path("more"), nil, 0o600) },
+		"file gone": func(s *Stored) error { return os.Remove(s.Path("memory")) },
+		"link": func(s *Stored) error {
+			return errors.Join(os.Remove(s.Path(Tree+"/link")), os.Symlink("/etc/shadow", s.Path(Tree+"/link")))
+		},
+		"mode": func(s *Stored) error { return os.Chmod(s.Path(Tree+"/deep/file"), 0o4755) },
+		"link for it": func(s *Stored) error {
+			return errors.Join(os.Remove(s.Path("memory")), os.Symlink("/etc/passwd", s.Path("memory")))
+		},
+		"description": func(s *Stored) error { return os.WriteFile(s.Path(description), []byte("{}"), 0o600) },
+		"no JSON":     func(s *Stored) error { return os.WriteFile(s.Path(description), nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sh := newShelf(t)
+			s := keep(t, sh, newID())
+			_, release, err := sh.Open(t.Context(), s.ID)
+			must(t, err)
+			release()
+			must(t, change(s))
+			_, _, err = sh.Open(t.Context(), s.ID)
+			wantKind(t, "open", err, cofferdam.Tampered)
+			must(t, sh.Remove(s.ID))
+			if got := list(t, sh); len(got) != 0 {
+				t.Errorf("left: %q", got)
+			}
+		})
+	}
+}
+
+// TestBounds: ids that are none, too many snapshots, and more bytes than the
+// disk has, what is being taken included.
+func TestBounds(t *testing.T) {
+	sh := newShelf(t)
+	for _, bad := range []sandbox.SnapshotID{"", "s-1", "../../etc", "s-0123456789abcdef0123456789abcdeF", "s-0123456789abcdef0123456789abcdef\n"} {
+		_, err := sh.Add(sandbox.Snapshot{ID: bad}, 0)
+		wantKind(t, "add", err, cofferdam.Invalid)
+		_, _, err = sh.Open(t.Context(), bad)
+		wantKind(t, "open", err, cofferdam.Invalid)
+		wantKind(t, "remove", sh.Remove(bad), cofferdam.Invalid)
+	}
+	const all = 1 << 60
+	_, err := sh.Add(sandbox.Snapshot{ID: newID()}, all)
+	wantKind(t, "more than the disk", err, cofferdam.Exhausted)
+	first, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	must(t, err)
+	sh.adding[first.ID] = all
+	_, err = sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	wantKind(t, "beside one that may need the disk", err, cofferdam.Exhausted)
+	wantKind(t, "room", sh.Room(0), cofferdam.Exhausted)
+	_, err = sh.Add(sandbox.Snapshot{ID: first.ID}, 0)
+	wantKind(t, "twice at once", err, cofferdam.Conflict)
+	must(t, sh.Drop(first), sh.Room(0))
+	for range MaxSnapshots {
+		_, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+		must(t, err)
+	}
+	_, err = sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	wantKind(t, "too many", err, cofferdam.Exhausted)
+}
+
+// TestRemovedUnderAReader: who has a snapshot open has all of it; nobody else
+// finds it, and the last reader takes its files away.
+func TestRemovedUnderAReader(t *testing.T) {
+	sh := newShelf(t)
+	id := newID()
+	keep(t, sh, id)
+	s, release, err := sh.Open(t.Context(), id)
+	must(t, err)
+	must(t, sh.Remove(id), sh.Remove(id))
+	_, _, err = sh.Open(t.Context(), id)
+	wantKind(t, "open", err, cofferdam.NotFound)
+	_, err = sh.Add(sandbox.Snapshot{ID: id}, 0)
+	wantKind(t, "add", err, cofferdam.Conflict)
+	if data, err := os.ReadFile(s.Path("memory")); err != nil || string(data) != "memory" {
+		t.Errorf("the reader: %q, %v", data, err)
+	}
+	release()
+	release()
+	if got := list(t, sh); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+	keep(t, sh, id)
+}
+
+// TestManyAtOnce: whatever is called at the same time, each call ends with
+// success or an error that says why, and nothing is left.
+func TestManyAtOnce(t *testing.T) {
+	sh := newShelf(t)
+	ids := []sandbox.SnapshotID{newID(), newID(), newID()}
+	allowed := map[cofferdam.Kind]bool{cofferdam.Conflict: true, cofferdam.NotFound: true}
+	check := func(what string, err error) {
+		if err != nil && !allowed[cofferdam.KindOf(err)] {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			for round := range 8 {
+				id := ids[(i+round)%len(ids)]
+				switch i % 4 {
+				case 0:
+					s, err := sh.Add(sandbox.Snapshot{ID: id}, 0)
+					if check("add", err); err != nil {
+						continue
+					}
+					if round%2 == 0 {
+						check("drop", errors.Join(fill(s), sh.Drop(s)))
+					} else {
+						check("keep", errors.Join(fill(s), sh.Keep(t.Context(), s)))
+					}
+				case 1, 2:
+					s, release, err := sh.Open(t.Context(), id)
+					if check("open", err); err != nil {
+						continue
+					}
+					if data, err := os.ReadFile(s.Path("memory")); err != nil || string(data) != "memory" {
+						t.Errorf("a reader has %q, %v", data, err)
+					}
+					release()
+				case 3:
+					check("remove", sh.Remove(id))
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		must(t, sh.Remove(id))
+	}
+	if got := list(t, sh); len(got) != 0 || len(sh.adding) != 0 || len(sh.readers) != 0 || len(sh.removed) != 0 {
+		t.Errorf("left: %q, %v, %v, %v", got, sh.adding, sh.readers, sh.removed)
+	}
+}
