@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,10 +22,42 @@ import (
 // newline has the digit: it is kept.
 const countUp = `i=0; line=; while ! read -t 0.1 code; do line=$line$code; i=$((i+1)); echo $i; done; exit $line$code`
 
-// follow collects a command's output until it ends.
-func follow(t *testing.T, b sandbox.Box, id cofferdam.ExecID, from int64) (out *bytes.Buffer, wait func() sandbox.Result) {
+// output is what a command has printed until now.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) add(p []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) Len() int { return len(o.String()) }
+
+// until waits until n lines are there.
+func (o *output) until(t *testing.T, n int) {
 	t.Helper()
-	out = new(bytes.Buffer)
+	for range 6000 {
+		if strings.Count(o.String(), "\n") >= n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("not %d lines in a minute: %q", n, o.String())
+}
+
+// follow collects a command's output until it ends.
+func follow(t *testing.T, b sandbox.Box, id cofferdam.ExecID, from int64) (out *output, wait func() sandbox.Result) {
+	t.Helper()
+	out = new(output)
 	type end struct {
 		r   sandbox.Result
 		err error
@@ -32,7 +65,7 @@ func follow(t *testing.T, b sandbox.Box, id cofferdam.ExecID, from int64) (out *
 	ended := make(chan end, 1)
 	go func() {
 		r, err := b.Attach(context.Background(), id, sandbox.Offsets{Stdout: from}, func(_ sandbox.Stream, _ int64, p []byte) error {
-			out.Write(p)
+			out.add(p)
 			return nil
 		})
 		ended <- end{r, err}
@@ -123,7 +156,7 @@ func TestPause(t *testing.T) {
 	must(t, b.Start(ctx, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countUp}, Stdin: true}))
 	must(t, b.Start(ctx, sandbox.Command{ID: "spin", Shell: "while :; do :; done"}))
 	out, wait := follow(t, b, "count", 0)
-	time.Sleep(500 * time.Millisecond)
+	out.until(t, 3)
 	must(t, b.Pause(ctx), b.Pause(ctx))
 	if s := state(t, b); s.State != sandbox.Suspended {
 		t.Errorf("status %+v", s)
@@ -146,7 +179,7 @@ func TestPause(t *testing.T) {
 	if s := state(t, b); s.State != sandbox.Busy {
 		t.Errorf("status %+v", s)
 	}
-	time.Sleep(300 * time.Millisecond)
+	out.until(t, strings.Count(out.String(), "\n")+2)
 	must(t, b.Write(ctx, "count", []byte("7\n"), true), b.Kill(ctx, "spin"))
 	if r := wait(); r.Exit != 7 || r.Lost {
 		t.Errorf("%+v", r)
@@ -169,6 +202,15 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// wantClock fails unless text is a time in seconds between asked and now.
+func wantClock(t *testing.T, text string, asked time.Time) {
+	t.Helper()
+	var s int64
+	if fmt.Sscan(text, &s); s < asked.Unix()-1 || s > time.Now().Unix()+1 {
+		t.Errorf("its clock says %s between %d and %d", text, asked.Unix(), time.Now().Unix())
+	}
+}
+
 // TestSuspend: on disk a box has no process; its commands, streams, exit codes,
 // files in memory, address and device are there again afterwards.
 func TestSuspend(t *testing.T) {
@@ -184,7 +226,7 @@ for ask in 0x8915, 0x8927: print(fcntl.ioctl(s, ask, struct.pack('256s', b'` + n
 	}
 	must(t, b.Start(ctx, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countUp}, Stdin: true}))
 	out, wait := follow(t, b, "count", 0)
-	time.Sleep(300 * time.Millisecond)
+	out.until(t, 1)
 	if ps := processes(t, b); len(ps) == 0 {
 		t.Error("a running box has no process")
 	}
@@ -214,11 +256,9 @@ for ask in 0x8915, 0x8927: print(fcntl.ioctl(s, ask, struct.pack('256s', b'` + n
 	if after != before || r.Exit != 0 {
 		t.Errorf("before:\n%s\nafter (exit %d):\n%s", before, r.Exit, after)
 	}
+	asked := time.Now()
 	now, _ := sh(t, b, "date +%s")
-	var s int64
-	if fmt.Sscan(now, &s); time.Since(time.Unix(s, 0)).Abs() > 5*time.Second {
-		t.Errorf("its clock says %s", now)
-	}
+	wantClock(t, now, asked)
 	q, err := b.Wire(ctx)
 	must(t, err)
 	defer q.Close()
