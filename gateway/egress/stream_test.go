@@ -211,10 +211,10 @@ func TestSessionEndCutsStreams(t *testing.T) {
 	}
 	select {
 	case <-l.gone:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the connection outside outlives the session")
 	}
-	if d := time.Since(begun); d > 5*time.Second {
+	if d := time.Since(begun); d > 30*time.Second {
 		t.Errorf("cut only after %v", d)
 	}
 }
@@ -231,7 +231,7 @@ func TestClientThatGoesAway(t *testing.T) {
 	conn.Close()
 	select {
 	case <-l.gone:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the connection outside outlives its client")
 	}
 	l.settled()

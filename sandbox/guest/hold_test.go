@@ -21,14 +21,14 @@ func TestHeldHostRefuses(t *testing.T) {
 	}
 	b := newBox(t, guest.Options{Life: life})
 	ctx := testContext(t)
-	if err := b.Start(ctx, sandbox.Command{ID: "slow", Shell: "sleep 1; echo over", Timeout: 2 * time.Second, Stdin: true}); err != nil {
+	if err := b.Start(ctx, sandbox.Command{ID: "slow", Shell: "sleep 1; echo over", Timeout: 4 * time.Second, Stdin: true}); err != nil {
 		t.Fatal(err)
 	}
 	if now := life.Now(); now.State != sandbox.Busy {
 		t.Errorf("with a command: %+v", now)
 	}
 	b.Hold("the box is paused")
-	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	short, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for name, err := range map[string]error{
 		"start": b.Start(short, sandbox.Command{ID: "new", Shell: "true"}),
@@ -39,7 +39,7 @@ func TestHeldHostRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want a conflict that says why", name, err)
 		}
 	}
-	time.Sleep(2500 * time.Millisecond) // longer than the timeout
+	time.Sleep(4500 * time.Millisecond) // longer than the timeout
 	b.Release()
 	var out bytes.Buffer
 	r, err := b.Attach(ctx, "slow", sandbox.Offsets{}, func(_ sandbox.Stream, _ int64, p []byte) error {
