@@ -15,7 +15,7 @@ import (
 // processorTime is what a box's monitor has used: unlike the clock's, it says
 // something on a busy host too.
 func processorTime(b *testing.B, of sandbox.Box) time.Duration {
-	pid := of.(*box).machine().process().pid
+	pid := of.(*box).machine().Process().PID
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		b.Fatal(err)

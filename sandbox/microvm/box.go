@@ -11,6 +11,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/microvm/vmm"
 )
 
 // box is one box. Its fields are set while it is built, before others see it.
@@ -31,21 +32,21 @@ type box struct {
 	rest string     // how it stands still, "" while it runs; guarded by step
 
 	mu   sync.Mutex
-	vm   running // nil while it is suspended; guarded by mu
-	gone bool    // everything it had is removed; guarded by mu
+	vm   vmm.Running // nil while it is suspended; guarded by mu
+	gone bool        // everything it had is removed; guarded by mu
 
 	setupOver bool // guarded by mu
 }
 
 var _ sandbox.Box = (*box)(nil)
 
-func (b *box) machine() running {
+func (b *box) machine() vmm.Running {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.vm
 }
 
-func (b *box) setMachine(vm running) {
+func (b *box) setMachine(vm vmm.Running) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.vm = vm
@@ -57,7 +58,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(), Limits: b.spec.Limits, Image: b.spec.Image,
+		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits()), Limits: b.spec.Limits, Image: b.spec.Image,
 		Created: b.created, Changes: b.life.Changes(),
 	}
 	last := s.Changes[len(s.Changes)-1]
@@ -67,9 +68,9 @@ func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 
 // kernel names what the box sees as its kernel, and what runs it.
 func (b *box) kernel(ctx context.Context) string {
-	version, err := b.d.monitor.version(ctx)
+	version, err := b.d.monitor.Version(ctx)
 	if err != nil {
-		version = "QEMU"
+		version = b.traits().Name
 	}
 	if b.spec.Tier == sandbox.MicroVM {
 		return "Linux " + b.boot.version + ", " + version + ", KVM"
@@ -77,11 +78,9 @@ func (b *box) kernel(ctx context.Context) string {
 	return "Linux " + b.boot.version + ", " + version + ", emulated: no security boundary"
 }
 
-// flags are what holds the monitor, and how the workspace has its size.
-func flags() []string {
-	return []string{
-		"machine=microvm", "monitor-namespaces=mount,pid,net,ipc,uts", "monitor-user=own", "monitor-seccomp=on", "monitor-root=read-only", "workspace=disk",
-	}
+// flags are the monitor and what holds it, and how the workspace has its size.
+func flags(t vmm.Traits) []string {
+	return append(append([]string{"monitor=" + t.Name}, t.Flags...), "workspace=disk")
 }
 
 // Wait returns once the box is in one of the states, or is over.
@@ -151,7 +150,7 @@ func (b *box) tearDown(reason string) error {
 	}
 	errs := []error{b.finishSetup()}
 	if b.vm != nil {
-		b.vm.end()
+		b.vm.End()
 		b.vm = nil
 	}
 	if b.host != nil {
@@ -182,6 +181,9 @@ func (d *Driver) forget(b *box) {
 	}
 }
 
+// lastPatience is how long a machine that is being ended may take to write.
+const lastPatience = 20 * time.Second
+
 // finishSetup has the machine write what it holds of its environment to the
 // disk. Whoever destroys a box whose setup did not end well throws it away.
 func (b *box) finishSetup() error {
@@ -194,7 +196,7 @@ func (b *box) finishSetup() error {
 		return nil // it ended by itself, and its commands say so
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), qmpPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
 	b.host.Hold("the box is being destroyed")
 	if err := b.host.Quiet(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/sandbox/microvm/vmm"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -60,17 +61,25 @@ func (c cgroups) trees() []string {
 	return list
 }
 
-// hold puts a monitor into a group of its own with the box's limits.
-func (c cgroups) hold(id string, pid int, l cofferdam.Limits) error {
+// group is a box's, for a monitor that enters it by itself.
+func (c cgroups) group(l cofferdam.Limits) vmm.Group {
 	const period = 100_000 // microseconds, the kernel's default
 	quota, memory := int64(l.CPU*period), strconv.FormatInt(l.Memory+reserve, 10)
-	settings := map[string]string{
-		"cpu/cpu.cfs_quota_us": strconv.FormatInt(quota, 10), "memory/memory.limit_in_bytes": memory, "pids/pids.max": strconv.Itoa(monitorTasks),
-	}
+	g := vmm.Group{V2: c.v2, Parent: strings.TrimPrefix(c.parent, "/"), Settings: map[string]string{
+		"cpu.cfs_quota_us": strconv.FormatInt(quota, 10), "memory.limit_in_bytes": memory, "pids.max": strconv.Itoa(monitorTasks),
+	}}
 	if c.v2 {
-		settings = map[string]string{
+		g.Settings = map[string]string{
 			"cpu.max": fmt.Sprintf("%d %d", quota, period), "memory.max": memory, "memory.swap.max": "0", "pids.max": strconv.Itoa(monitorTasks),
 		}
+	}
+	return g
+}
+
+// hold puts a monitor's processes into a group of its own with the box's limits.
+func (c cgroups) hold(id string, pids []int, l cofferdam.Limits) error {
+	settings := c.group(l).Settings
+	if c.v2 {
 		for _, dir := range []string{cgroupRoot, cgroupRoot + c.parent} {
 			err := os.Mkdir(dir, 0o755)
 			if err == nil || errors.Is(err, os.ErrExist) {
@@ -87,17 +96,19 @@ func (c cgroups) hold(id string, pid int, l cofferdam.Limits) error {
 		}
 	}
 	for name, value := range settings {
-		controller, file, ok := strings.Cut(name, "/")
-		if !ok {
-			controller, file = "", name
+		controller, _, _ := strings.Cut(name, ".")
+		if c.v2 {
+			controller = ""
 		}
-		if err := os.WriteFile(filepath.Join(cgroupRoot, controller, c.parent, id, file), []byte(value), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(cgroupRoot, controller, c.parent, id, name), []byte(value), 0o644); err != nil {
 			return err
 		}
 	}
 	for _, tree := range c.trees() {
-		if err := os.WriteFile(filepath.Join(tree, c.parent, id, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
-			return err
+		for _, pid := range pids {
+			if err := os.WriteFile(filepath.Join(tree, c.parent, id, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

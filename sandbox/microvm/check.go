@@ -23,7 +23,6 @@ const (
 
 // What mends a missing layer.
 const (
-	fixQEMU    = "install qemu-system-x86 (7.2 or newer)"
 	fixKernel  = "install linux-image-cloud-amd64, or name a kernel with the keeper's --kernel"
 	fixErofs   = "install erofs-utils"
 	fixExt4    = "install e2fsprogs"
@@ -52,8 +51,8 @@ func (c *checker) needed() []probe {
 	return []probe{
 		{"microvm-root", c.root},
 		{"microvm-monitor", func(ctx context.Context) (string, string, error) {
-			v, err := c.d.monitor.version(ctx)
-			return v, fixQEMU, err
+			v, err := c.d.monitor.Version(ctx)
+			return v, c.d.monitor.Traits().Fix, err
 		}},
 		{"microvm-kernel", func(context.Context) (string, string, error) {
 			k, err := c.d.kernel()

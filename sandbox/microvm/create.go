@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/netns"
 )
 
@@ -84,8 +86,10 @@ func (b *box) build(ctx context.Context) error {
 	if err := b.makeDisks(ctx); err != nil {
 		return err
 	}
-	if err := b.makeMemory(b.spec.Limits.Memory); err != nil {
-		return err
+	if b.d.monitor.Traits().SharesMemory {
+		if err := b.makeMemory(b.spec.Limits.Memory); err != nil {
+			return err
+		}
 	}
 	var w, r *os.File
 	if b.link, w, r, err = newLink(); err != nil {
@@ -94,7 +98,7 @@ func (b *box) build(ctx context.Context) error {
 	if b.host, err = guest.NewHost(w, r, b.journalDir(), b.options()); err != nil {
 		return errors.Join(err, w.Close(), r.Close())
 	}
-	if err := b.run(ctx, nil); err != nil {
+	if err := b.run(ctx, ""); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
@@ -186,48 +190,58 @@ func (b *box) makeDisks(ctx context.Context) error {
 	return os.WriteFile(b.path("machine.img"), data, 0o600)
 }
 
-// run starts the machine and joins it to link, wire and console. With state it
-// is one that was saved, and paused until it is told to go on.
-func (b *box) run(ctx context.Context, state *os.File) error {
-	m := machine{
-		kvm: b.spec.Tier == sandbox.MicroVM, uid: b.user, dir: b.path("view"), kernel: b.boot.kernel, initrd: b.boot.initrd,
-		memory: b.memoryFile(), size: b.spec.Limits.Memory, incoming: state != nil,
-		cpus: min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
+// run starts the machine and joins it to link, wire and console. With from, a
+// folder, it is one that was saved there, and paused until it is told to go on.
+func (b *box) run(ctx context.Context, from string) error {
+	m := vmm.Machine{
+		ID: string(b.spec.ID), KVM: b.spec.Tier == sandbox.MicroVM, UID: b.user, Dir: b.path("view"), Kernel: b.boot.kernel, Initrd: b.boot.initrd,
+		Memory: b.memoryFile(), Size: b.spec.Limits.Memory, Incoming: from != "",
+		CPUs:  min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
+		Group: b.d.cgroups.group(b.spec.Limits),
 	}
-	var ours, theirs [3]*os.File
+	var ours, theirs [2]*os.File
 	var err error
 	defer func() { closeAll(theirs[:]) }()
 	for i := range ours {
-		if ours[i], theirs[i], err = socketPair(); err != nil {
+		if ours[i], theirs[i], err = vmm.SocketPair(); err != nil {
 			closeAll(ours[:])
 			return err
 		}
 	}
-	m.serial, m.console, m.network = theirs[0], theirs[1], theirs[2]
-	if m.disks, err = b.drives(); err != nil {
+	m.Console, m.Network = theirs[0], theirs[1]
+	if m.Disks, err = b.drives(); err != nil {
 		closeAll(ours[:])
 		return err
 	}
 	defer func() {
-		for _, d := range m.disks {
-			d.file.Close()
+		for _, d := range m.Disks {
+			d.File.Close()
 		}
 	}()
-	vm, err := b.d.monitor.start(ctx, m)
+	vm, err := b.d.monitor.Start(ctx, m)
 	if err != nil {
 		closeAll(ours[:])
 		return missing("monitor of the machine", err.Error(), "cofferdam doctor checks this host", err)
 	}
 	b.setMachine(vm)
-	b.link.attach(ours[0])
-	go b.console.read(ours[1])
-	b.wire.attach(ours[2])
-	if err := b.d.cgroups.hold(string(b.spec.ID), vm.process().pid, b.spec.Limits); err != nil {
+	go b.console.read(ours[0])
+	b.wire.attach(ours[1])
+	if err := b.d.cgroups.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
-	if state != nil {
-		return vm.load(ctx, state)
+	if from != "" {
+		return vm.Load(ctx, filepath.Join(from, stateFile), filepath.Join(from, memoryCopy))
 	}
+	return b.joinLine(ctx)
+}
+
+// joinLine joins the link to pid 1 of the machine.
+func (b *box) joinLine(ctx context.Context) error {
+	end, err := b.machine().Line(ctx)
+	if err != nil {
+		return err
+	}
+	b.link.attach(end)
 	return nil
 }
 
@@ -240,11 +254,11 @@ func closeAll(files []*os.File) {
 }
 
 // drives opens the disks of the box; the monitor gets descriptors, no paths.
-func (b *box) drives() (list []drive, err error) {
+func (b *box) drives() (list []vmm.Drive, err error) {
 	defer func() {
 		if err != nil {
 			for _, d := range list {
-				d.file.Close()
+				d.File.Close()
 			}
 		}
 	}()
@@ -271,7 +285,7 @@ func (b *box) drives() (list []drive, err error) {
 		if err != nil {
 			return list, err
 		}
-		list = append(list, drive{d.serial, f, d.writable})
+		list = append(list, vmm.Drive{Serial: d.serial, File: f, Writable: d.writable})
 	}
 	return list, nil
 }

@@ -16,6 +16,8 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/microvm/qemu"
+	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/shelf"
 )
 
@@ -46,7 +48,7 @@ type Options struct {
 // of tier microvm-emulated. One process uses one root.
 type Driver struct {
 	o       Options
-	monitor monitor
+	monitor vmm.Monitor
 	checker checker
 	cgroups cgroups
 	shelf   shelf.Shelf
@@ -77,7 +79,7 @@ func New(o Options) (*Driver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{o: o, monitor: &qemu{}, boxes: map[cofferdam.BoxID]*box{}}
+	d := &Driver{o: o, monitor: &qemu.Monitor{}, boxes: map[cofferdam.BoxID]*box{}}
 	d.checker.d = d
 	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
 	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check

@@ -16,6 +16,7 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/microvm/vmm"
 )
 
 // etcNames are the entries of the host's /etc that boxes see, the same as in
@@ -179,32 +180,32 @@ func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err e
 			err = errors.Join(err, os.Remove(out.Name()))
 		}
 	}()
-	g := program{path: mkfs, root: view, args: []string{"--quiet", "-x-1", "/out", "/image"}, binds: []bound{{from: out.Name(), to: "/out", writable: true}}}
+	g := vmm.Program{Path: mkfs, Root: view, Args: []string{"--quiet", "-x-1", "/out", "/image"}, Binds: []vmm.Bind{{From: out.Name(), To: "/out", Writable: true}}}
 	for _, e := range list {
 		info, err := os.Lstat(e.from)
 		if err != nil {
 			return err
 		}
-		b := bound{from: e.from, to: "/image" + e.to}
+		b := vmm.Bind{From: e.from, To: "/image" + e.to}
 		if info.Mode()&os.ModeSymlink != 0 {
-			if b.link, err = os.Readlink(e.from); err != nil {
+			if b.Link, err = os.Readlink(e.from); err != nil {
 				return err
 			}
 		}
-		g.binds = append(g.binds, b)
+		g.Binds = append(g.Binds, b)
 	}
-	p, err := g.start()
+	p, err := g.Start()
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", mkfsErofs, err)
 	}
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-ctx.Done():
-		p.kill()
+		p.Kill()
 		return ctx.Err()
 	}
-	if p.err != nil {
-		return fmt.Errorf("%s: %w: %.300s", mkfsErofs, p.err, p.words())
+	if p.Err != nil {
+		return fmt.Errorf("%s: %w: %.300s", mkfsErofs, p.Err, p.Words())
 	}
 	return errors.Join(out.Chmod(0o444), os.Rename(out.Name(), path))
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-const kvmDevice = "/dev/kvm"
+	"cofferdam/sandbox/microvm/vmm"
+)
 
 // kvmPatience is how long a machine on KVM may take until pid 1 prints its
 // first word: a tenth of a second, on a loaded host a few.
@@ -53,7 +53,7 @@ func (c *checker) prove(ctx context.Context) (kvmProof, error) {
 		return want, err
 	}
 	want.Kernel = boot.digest
-	if want.Monitor, err = c.d.monitor.version(ctx); err != nil {
+	if want.Monitor, err = c.d.monitor.Version(ctx); err != nil {
 		return want, err
 	}
 	file := filepath.Join(c.d.o.Root, "kvm.json")
@@ -93,8 +93,8 @@ func bootID() string {
 
 // tryKVM starts a machine on KVM and waits for pid 1's first word.
 func (d *Driver) tryKVM(ctx context.Context, boot bootFiles) error {
-	if err := unix.Access(kvmDevice, unix.R_OK|unix.W_OK); err != nil {
-		return fmt.Errorf("%s: %w", kvmDevice, err)
+	if err := unix.Access(vmm.KVM, unix.R_OK|unix.W_OK); err != nil {
+		return fmt.Errorf("%s: %w", vmm.KVM, err)
 	}
 	dir, err := os.MkdirTemp(filepath.Join(d.o.Root, "memory"), "kvm-")
 	if err != nil {
@@ -103,38 +103,38 @@ func (d *Driver) tryKVM(ctx context.Context, boot bootFiles) error {
 	defer os.RemoveAll(dir)
 	// A monitor of the last user, beside those of boxes.
 	const user = firstUser + maxBoxes
-	m := machine{kvm: true, uid: user, dir: filepath.Join(dir, "view"), kernel: boot.kernel, initrd: boot.initrd,
-		memory: filepath.Join(dir, "memory"), size: minMemory, cpus: 1}
-	if err := os.Mkdir(m.dir, 0o700); err != nil {
+	m := vmm.Machine{ID: "kvm-proof", KVM: true, UID: user, Dir: filepath.Join(dir, "view"), Kernel: boot.kernel, Initrd: boot.initrd,
+		Memory: filepath.Join(dir, "memory"), Size: minMemory, CPUs: 1}
+	if err := os.Mkdir(m.Dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(m.memory, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(m.Memory, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Truncate(m.size), f.Chown(user, user), f.Close()); err != nil {
+	if err := errors.Join(f.Truncate(m.Size), f.Chown(user, user), f.Close()); err != nil {
 		return err
 	}
-	var ours, theirs [3]*os.File
+	var ours, theirs [2]*os.File
 	defer func() { closeAll(ours[:]); closeAll(theirs[:]) }()
 	for i := range ours {
-		if ours[i], theirs[i], err = socketPair(); err != nil {
+		if ours[i], theirs[i], err = vmm.SocketPair(); err != nil {
 			return err
 		}
 	}
-	m.serial, m.console, m.network = theirs[0], theirs[1], theirs[2]
-	vm, err := d.monitor.start(ctx, m)
+	m.Console, m.Network = theirs[0], theirs[1]
+	vm, err := d.monitor.Start(ctx, m)
 	if err != nil {
 		return err
 	}
-	defer vm.end()
+	defer vm.End()
 	said := newConsole()
-	go said.read(ours[1])
+	go said.read(ours[0])
 	select {
 	case <-said.seen:
 		return nil
-	case <-vm.process().ended:
-		return fmt.Errorf("KVM accepts no machine here: the monitor ended: %.300s %s", vm.process().words(), said.last())
+	case <-vm.Process().Ended:
+		return fmt.Errorf("KVM accepts no machine here: the monitor ended: %.300s %s", vm.Process().Words(), said.last())
 	case <-time.After(kvmPatience):
 		return fmt.Errorf("KVM runs no machine here: no word of its kernel's pid 1 within %s", kvmPatience)
 	case <-ctx.Done():

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/shelf"
 )
 
@@ -81,7 +83,7 @@ func (b *box) Pause(ctx context.Context) error {
 	if err := b.begin("Pause", "being paused"); err != nil {
 		return err
 	}
-	if err := b.machine().pause(ctx); err != nil {
+	if err := b.machine().Pause(ctx); err != nil {
 		return errors.Join(b.failed("Pause", err), b.goOn("it could not be paused", sandbox.ByDriver))
 	}
 	return b.standStill(isPaused, "it is paused")
@@ -106,9 +108,9 @@ func (b *box) Suspend(ctx context.Context) error {
 		return errors.Join(b.failed("Suspend", err), b.wake(ctx), b.goOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
 	}
 	b.link.part()
-	b.machine().end()
+	b.machine().End()
 	b.setMachine(nil)
-	err = errors.Join(b.d.cgroups.end(string(b.spec.ID)), os.Remove(b.memoryFile()))
+	err = errors.Join(b.d.cgroups.end(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
 	return errors.Join(err, b.standStill(isSuspended, "its memory is on disk"))
 }
 
@@ -118,24 +120,62 @@ func (b *box) stopAndWrite(ctx context.Context, dir string) error {
 	if err := b.host.Quiet(ctx); err != nil {
 		return err
 	}
-	if err := b.machine().pause(ctx); err != nil {
+	if err := b.machine().Pause(ctx); err != nil {
 		return err
 	}
-	state, err := os.OpenFile(dir+"/"+stateFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if b.traits().Reconnects {
+		b.link.part()
+	}
+	state, memory := filepath.Join(dir, stateFile), filepath.Join(dir, memoryCopy)
+	if err := b.machine().Save(ctx, state, memory); err != nil || !b.traits().SharesMemory {
 		return err
 	}
-	err = b.machine().save(ctx, state)
-	return errors.Join(err, state.Close(), shelf.Copy(b.memoryFile(), dir+"/"+memoryCopy))
+	return shelf.Copy(b.memoryFile(), memory)
 }
+
+func (b *box) traits() vmm.Traits { return b.d.monitor.Traits() }
 
 // wake lets a machine go on that stopAndWrite stopped.
 func (b *box) wake(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx) // a box that was stopped must not stay so
-	if err := b.machine().resume(ctx); err != nil {
+	if err := b.machine().Resume(ctx); err != nil {
 		return err
 	}
-	return b.host.Wake(ctx, b.identity())
+	if !b.traits().Reconnects {
+		return b.host.Wake(ctx, b.identity())
+	}
+	return b.greet(ctx)
+}
+
+// lineTries is how often a line that ends before pid 1 has answered is made anew:
+// the guest's kernel hears that its lines of before are gone, and may take a new
+// one for one of them.
+const lineTries = 3
+
+// greet joins to pid 1 anew and tells it to go on.
+func (b *box) greet(ctx context.Context) (err error) {
+	for range lineTries {
+		var end *os.File
+		if end, err = b.machine().Line(ctx); err != nil {
+			return err
+		}
+		waking, cancel := context.WithCancel(ctx)
+		ended := b.link.attach(end)
+		go func() {
+			select {
+			case <-ended:
+				cancel()
+			case <-waking.Done():
+			}
+		}()
+		err = b.host.Wake(waking, b.identity())
+		cancel()
+		if err == nil {
+			b.link.keep()
+			return nil
+		}
+	}
+	return err
 }
 
 // Resume lets a paused or suspended box go on.
@@ -146,7 +186,7 @@ func (b *box) Resume(ctx context.Context) error {
 	case now.Over(), now == sandbox.Stopping:
 		return b.conflict("Resume")
 	case b.rest == isPaused:
-		if err := b.machine().resume(ctx); err != nil {
+		if err := b.machine().Resume(ctx); err != nil {
 			return b.failed("Resume", err)
 		}
 		b.rest = ""
@@ -174,16 +214,19 @@ func (b *box) fromDisk(ctx context.Context) error {
 // awaken starts a machine from what stopAndWrite wrote, under the box's own
 // identity: pid 1 takes clock, entropy and name before it says anything.
 func (b *box) awaken(ctx context.Context, dir string) error {
-	if err := b.copyMemory(dir + "/" + memoryCopy); err != nil {
+	if b.traits().SharesMemory {
+		if err := b.copyMemory(filepath.Join(dir, memoryCopy)); err != nil {
+			return err
+		}
+	}
+	if err := b.run(ctx, dir); err != nil {
 		return err
 	}
-	state, err := os.Open(dir + "/" + stateFile)
-	if err != nil {
-		return err
-	}
-	defer state.Close()
-	if err := b.run(ctx, state); err != nil {
-		return err
+	if !b.traits().Reconnects {
+		if err := b.joinLine(ctx); err != nil {
+			return err
+		}
+		b.link.keep()
 	}
 	return b.wake(ctx)
 }

@@ -29,7 +29,7 @@ func testStandStill(t *testing.T, b *box) {
 	if err := b.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	began, pid := time.Now(), b.machine().process().pid
+	began, pid := time.Now(), b.machine().Process().PID
 	if err := b.Suspend(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/microvm/vmm"
 )
 
 // link joins a guest.Host to the serial port of whatever machine there is: the
@@ -23,14 +25,14 @@ type link struct {
 
 // newLink returns a link, and the two descriptors for a guest.Host.
 func newLink() (l *link, w, r *os.File, err error) {
-	ours, host, err := socketPair()
+	ours, host, err := vmm.SocketPair()
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer host.Close()
 	l = &link{end: ours, came: make(chan struct{})}
-	if w, err = duplicate(host); err == nil {
-		r, err = duplicate(host)
+	if w, err = vmm.Duplicate(host); err == nil {
+		r, err = vmm.Duplicate(host)
 	}
 	if err != nil {
 		ours.Close()
@@ -43,26 +45,20 @@ func newLink() (l *link, w, r *os.File, err error) {
 	return l, w, r, nil
 }
 
-// duplicate returns another descriptor of f that Go's poller serves.
-func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
-// attach serves the monitor behind end.
-func (l *link) attach(end *os.File) {
+// attach serves the machine behind end; one before it is let go. What it returns
+// is closed once the line has ended.
+func (l *link) attach(end *os.File) (ended <-chan struct{}) {
 	l.mu.Lock()
-	l.machine, l.parting = end, false
-	close(l.came)
+	if l.machine == nil {
+		close(l.came)
+	} else {
+		l.machine.Close()
+	}
+	l.machine = end
 	l.mu.Unlock()
+	over := make(chan struct{})
 	go func() {
+		defer close(over)
 		_, _ = io.Copy(l.end, end) // its end is the machine's end
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -74,13 +70,24 @@ func (l *link) attach(end *os.File) {
 			}
 		}
 	}()
+	return over
 }
 
-// part says that the machine goes and another comes. The talk is quiet.
+// part says that the line may end and another comes, until keep is called. The
+// talk is quiet.
 func (l *link) part() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.parting = true
+}
+
+// keep says that the line there is stays: its end is the machine's.
+func (l *link) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.parting = false; l.machine == nil {
+		l.end.Close()
+	}
 }
 
 // toMachine carries what the host says. While there is no machine it says nothing.

@@ -15,6 +15,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/sandboxtest"
 )
 
@@ -223,11 +224,11 @@ func hostKernel() string {
 // testMonitor looks at the monitor from the host: what it can reach, should a
 // guest take it over.
 func testMonitor(t *testing.T, b *box) {
-	pid := b.machine().process().pid
-	if err := confined(pid, b.user); err != nil {
+	pid := b.machine().Process().PID
+	if err := vmm.Confined(pid, b.user); err != nil {
 		t.Error(err)
 	}
-	if err := confined(os.Getpid(), b.user); err == nil {
+	if err := vmm.Confined(os.Getpid(), b.user); err == nil {
 		t.Error("control: this test passes for a confined monitor")
 	}
 	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts"} {

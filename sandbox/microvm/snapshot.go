@@ -74,7 +74,7 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 // key names all that boxes must have in common so that one can go on as another:
 // everything but id and hostname, and kernel, monitor, root and environment as they are.
 func (b *box) key(ctx context.Context) (string, error) {
-	version, err := b.d.monitor.version(ctx)
+	version, err := b.d.monitor.Version(ctx)
 	if err != nil {
 		return "", err
 	}

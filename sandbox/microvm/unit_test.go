@@ -15,6 +15,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/microvm/vmm"
 )
 
 // bzImage wraps a payload as a kernel's build does.
@@ -133,9 +134,11 @@ func TestUnhardenedHost(t *testing.T) {
 // brokenMonitor starts nothing.
 type brokenMonitor struct{ starts int }
 
-func (*brokenMonitor) version(context.Context) (string, error) { return "QEMU 0.0", nil }
+func (*brokenMonitor) Version(context.Context) (string, error) { return "QEMU 0.0", nil }
 
-func (m *brokenMonitor) start(context.Context, machine) (running, error) {
+func (*brokenMonitor) Traits() vmm.Traits { return vmm.Traits{Name: "broken", SharesMemory: true} }
+
+func (m *brokenMonitor) Start(context.Context, vmm.Machine) (vmm.Running, error) {
 	m.starts++
 	return nil, errors.New("KVM accepts no kernel")
 }

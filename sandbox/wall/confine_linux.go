@@ -14,7 +14,9 @@ import (
 const (
 	read  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	fixed = read | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV // nothing is made or removed
-	all   = 1<<16 - 1                                                                                                        // of version 5
+	// ofFile are those that a rule for a file may have.
+	ofFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	all    = 1<<16 - 1 // of version 5
 )
 
 // MinLandlock is the version that can link and rename files between folders
@@ -44,9 +46,9 @@ func handled(version int) (access, scoped uint64) {
 	return access, scoped
 }
 
-// landlock lets this thread, and what it starts, write only below the given
-// folders, and read and run everything that the root has.
-func landlock(write []string) error {
+// Landlock lets this thread, and what it starts, write only the given files and
+// below the given folders, and read and run everything that the root has.
+func Landlock(write []string) error {
 	version := LandlockVersion()
 	if version < MinLandlock {
 		return fmt.Errorf("the kernel has version %d of it, and %d is needed", version, MinLandlock)
@@ -67,7 +69,11 @@ func landlock(write []string) error {
 		rules = append(rules, rule{dir, all})
 	}
 	for _, r := range rules {
-		if err := r.add(int(set), access); err != nil {
+		err := r.add(int(set), access)
+		if errors.Is(err, unix.ENOENT) && r.access == fixed {
+			continue // this root has no such folder
+		}
+		if err != nil {
 			return fmt.Errorf("rule for %s: %w", r.path, err)
 		}
 	}
@@ -89,6 +95,13 @@ func (r rule) add(set int, handled uint64) error {
 		return err
 	}
 	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		handled &= ofFile
+	}
 	var beneath [12]byte // packed: u64 access, s32 descriptor
 	*(*uint64)(unsafe.Pointer(&beneath[0])) = r.access & handled
 	*(*int32)(unsafe.Pointer(&beneath[8])) = int32(fd)
@@ -122,7 +135,7 @@ func (p Plan) Confine() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &Error{LayerRights, fmt.Errorf("forbid new privileges: %w", err)}
 	}
-	if err := landlock(p.Write); err != nil {
+	if err := Landlock(p.Write); err != nil {
 		return &Error{LayerLandlock, err}
 	}
 	header, data := p.kept()

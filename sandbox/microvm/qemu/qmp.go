@@ -1,4 +1,4 @@
-package microvm
+package qemu
 
 import (
 	"bufio"
@@ -13,10 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// qmpPatience bounds one command to the monitor: each is a matter of
-// milliseconds, but for a host that is overloaded.
-const qmpPatience = 20 * time.Second
 
 // maxAnswer bounds a line of the monitor's, which has seen the guest.
 const maxAnswer = 1 << 20
@@ -53,7 +49,7 @@ func dialQMP(ctx context.Context, end *os.File) (*qmp, error) {
 }
 
 func deadline(ctx context.Context) time.Time {
-	until := time.Now().Add(qmpPatience)
+	until := time.Now().Add(patience)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		return d
 	}

@@ -1,4 +1,4 @@
-package microvm
+package vmm
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketPair makes a connected pair of stream sockets; both ends are closed on
+// SocketPair makes a connected pair of stream sockets; both ends are closed on
 // exec, and ours does not block.
-func socketPair() (ours, theirs *os.File, err error) {
+func SocketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making socket pair: %w", err)
@@ -23,9 +23,9 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs"), nil
 }
 
-// confined proves that a monitor runs as it should: it says so itself when it
+// Confined proves that a monitor runs as it should: it says so itself when it
 // has read its arguments, and this is after that.
-func confined(pid, uid int) error {
+func Confined(pid, uid int) error {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return fmt.Errorf("looking at monitor: %w", err)
@@ -48,8 +48,8 @@ func confined(pid, uid int) error {
 	return nil
 }
 
-// hostKHz is the host's clock rate; 0 if it does not say.
-func hostKHz() int {
+// HostKHz is the host's clock rate; 0 if it does not say.
+func HostKHz() int {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return 0
@@ -61,4 +61,19 @@ func hostKHz() int {
 		}
 	}
 	return 0
+}
+
+// KVM is the device that runs machines on hardware.
+const KVM = "/dev/kvm"
+
+// Duplicate returns another descriptor of f that Go's poller serves.
+func Duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }

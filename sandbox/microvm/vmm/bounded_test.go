@@ -1,4 +1,4 @@
-package microvm
+package vmm
 
 import (
 	"os"
@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 )
+
+// testUser is no user of any system.
+const testUser = 0x5D000000
 
 // A monitor that a guest took over has a descriptor of its disk to write to. It
 // makes no file larger than the largest that it was given.
@@ -23,11 +26,11 @@ func TestMonitorFillsNoDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := program{
-			path: "/usr/bin/dash", root: t.TempDir(), uid: firstUser, most: most, files: []*os.File{f, begin},
-			args: []string{"-c", "read x <&4; head -c 4194304 /usr/bin/env /usr/bin/perl /usr/bin/git >&3"},
+		g := Program{
+			Path: "/usr/bin/dash", Root: t.TempDir(), UID: testUser, Most: most, Files: []*os.File{f, begin},
+			Args: []string{"-c", "read x <&4; head -c 4194304 /usr/bin/env /usr/bin/perl /usr/bin/git >&3"},
 		}
-		p, err := g.start()
+		p, err := g.Start()
 		begin.Close()
 		if err != nil {
 			theirs.Close()
@@ -35,9 +38,9 @@ func TestMonitorFillsNoDisk(t *testing.T) {
 		}
 		theirs.Close()
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 		case <-time.After(20 * time.Second):
-			p.kill()
+			p.Kill()
 			t.Fatal("it does not end")
 		}
 		info, err := f.Stat()
@@ -45,7 +48,7 @@ func TestMonitorFillsNoDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if most > 0 && info.Size() > want || most == 0 && info.Size() < want {
-			t.Errorf("with a bound of %d it wrote %d bytes: %s", most, info.Size(), p.words())
+			t.Errorf("with a bound of %d it wrote %d bytes: %s", most, info.Size(), p.Words())
 		}
 	}
 }

@@ -1,4 +1,9 @@
-package microvm
+// Package qemu runs machines with QEMU's microvm board, with KVM or emulated.
+//
+// It gives QEMU descriptors, no paths: of the host it sees its own program and
+// the kernel to start. Its invariant: a machine is only handed out once QEMU was
+// seen to run as a user of its own, without rights and under its seccomp filter.
+package qemu
 
 import (
 	"context"
@@ -12,6 +17,7 @@ import (
 	"time"
 
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/netns"
 )
 
@@ -21,15 +27,20 @@ const qemuProgram = "/usr/bin/qemu-system-x86_64"
 // qemuStart is how long QEMU may take for its first word.
 const qemuStart = 20 * time.Second
 
-// qemu is the monitor of this driver.
-type qemu struct {
+// patience bounds one command: each is a matter of milliseconds, but for a host
+// that is overloaded.
+const patience = 20 * time.Second
+
+// Monitor is QEMU.
+type Monitor struct {
 	mu    sync.Mutex
 	known string // guarded by mu
 }
 
 var qemuVersion = regexp.MustCompile(`QEMU emulator version ([0-9]+\.[0-9]+)(\.[0-9]+)?`)
 
-func (q *qemu) version(ctx context.Context) (string, error) {
+// Version implements vmm.Monitor.
+func (q *Monitor) Version(ctx context.Context) (string, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.known != "" {
@@ -49,6 +60,17 @@ func (q *qemu) version(ctx context.Context) (string, error) {
 	return q.known, nil
 }
 
+// Traits implements vmm.Monitor.
+func (*Monitor) Traits() vmm.Traits {
+	return vmm.Traits{
+		Name: Name, Fix: "install qemu-system-x86 (7.2 or newer)", Emulates: true, SharesMemory: true,
+		Flags: []string{"machine=microvm", "monitor-namespaces=mount,pid,net,ipc,uts", "monitor-user=own", "monitor-seccomp=on", "monitor-root=read-only"},
+	}
+}
+
+// Name is the monitor's in settings.
+const Name = "qemu"
+
 // Names of things inside the monitor's root.
 const (
 	inMemory = "/vm/memory"
@@ -56,67 +78,72 @@ const (
 	inInitrd = "/vm/initrd"
 )
 
-// qemuVM is a machine that QEMU runs.
-type qemuVM struct {
-	p   *process
-	qmp *qmp
+// machine is one that QEMU runs.
+type machine struct {
+	p    *vmm.Process
+	qmp  *qmp
+	line *os.File // pid 1's talk
 }
 
-// start implements monitor.
-func (q *qemu) start(ctx context.Context, m machine) (running, error) {
-	ours, theirs, err := socketPair()
+// Start implements vmm.Monitor.
+func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error) {
+	ours, theirs, err := vmm.SocketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer ours.Close() // the connection has a duplicate
-	g := program{
-		path: qemuProgram, uid: m.uid, root: m.dir,
-		files: []*os.File{theirs, m.serial, m.console, m.network},
-		binds: []bound{{from: m.memory, to: inMemory, writable: true}, {from: m.kernel, to: inKernel}, {from: m.initrd, to: inInitrd}},
-	}
-	g.most = m.size
-	for _, d := range m.disks {
-		g.files = append(g.files, d.file)
-		if info, err := d.file.Stat(); err == nil && d.writable {
-			g.most = max(g.most, info.Size())
-		}
-	}
-	if m.kvm {
-		g.nodes = []node{{kvmDevice}}
-	}
-	g.args = m.arguments()
-	p, err := g.start()
-	theirs.Close() // so that its end is seen
+	line, serial, err := vmm.SocketPair()
 	if err != nil {
+		theirs.Close()
+		return nil, err
+	}
+	g := vmm.Program{
+		Path: qemuProgram, UID: m.UID, Root: m.Dir, Most: m.Largest(),
+		Files: []*os.File{theirs, serial, m.Console, m.Network},
+		Binds: []vmm.Bind{{From: m.Memory, To: inMemory, Writable: true}, {From: m.Kernel, To: inKernel}, {From: m.Initrd, To: inInitrd}},
+	}
+	for _, d := range m.Disks {
+		g.Files = append(g.Files, d.File)
+	}
+	if m.KVM {
+		g.Nodes = []string{vmm.KVM}
+	}
+	g.Args = arguments(m)
+	p, err := g.Start()
+	theirs.Close() // so that its end is seen
+	serial.Close()
+	if err != nil {
+		line.Close()
 		return nil, fmt.Errorf("starting monitor: %w", err)
 	}
-	v := &qemuVM{p: p}
+	v := &machine{p: p, line: line}
 	starting, cancel := context.WithTimeout(ctx, qemuStart)
 	defer cancel()
 	if v.qmp, err = dialQMP(starting, ours); err == nil {
-		err = confined(p.pid, m.uid)
+		err = vmm.Confined(p.PID, m.UID)
 	}
 	if err != nil {
-		p.kill()
-		return nil, errors.Join(err, fmt.Errorf("it printed: %.500s", p.words()))
+		p.Kill()
+		line.Close()
+		return nil, errors.Join(err, fmt.Errorf("it printed: %.500s", p.Words()))
 	}
 	return v, nil
 }
 
 // arguments are QEMU's, for a root as start makes it. Descriptor 3 is the
 // monitor's own, then serial, console, network and the disks.
-func (m machine) arguments() []string {
+func arguments(m vmm.Machine) []string {
 	accel, cpu := "tcg,thread=multi", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+aes,+rdrand,+fsgsbase"
-	if m.kvm {
+	if m.KVM {
 		accel, cpu = "kvm", "host"
 	}
 	args := []string{
 		"-M", "microvm,memory-backend=memory,x-option-roms=off,auto-kernel-cmdline=on", "-accel", accel, "-cpu", cpu,
-		"-m", fmt.Sprintf("%dM", m.size>>20), "-smp", fmt.Sprint(m.cpus),
+		"-m", fmt.Sprintf("%dM", m.Size>>20), "-smp", fmt.Sprint(m.CPUs),
 		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-object", fmt.Sprintf("memory-backend-file,id=memory,size=%dM,mem-path=%s,share=on", m.size>>20, inMemory),
-		"-kernel", inKernel, "-initrd", inInitrd, "-append", m.commandLine(),
+		"-object", fmt.Sprintf("memory-backend-file,id=memory,size=%dM,mem-path=%s,share=on", m.Size>>20, inMemory),
+		"-kernel", inKernel, "-initrd", inInitrd, "-append", commandLine(m),
 		"-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control",
 		"-chardev", "socket,id=console,fd=5", "-serial", "chardev:console",
 		"-device", "virtio-serial-device,max_ports=2",
@@ -125,19 +152,19 @@ func (m machine) arguments() []string {
 		"-device", fmt.Sprintf("virtio-net-device,netdev=net,mac=%s,host_mtu=%d", netns.BoxMAC, netns.MTU),
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-device,rng=rng",
 	}
-	for i, d := range m.disks {
+	for i, d := range m.Disks {
 		readonly := "on"
-		if d.writable {
+		if d.Writable {
 			readonly = "off"
 		}
 		args = append(args,
 			"-add-fd", fmt.Sprintf("fd=%d,set=%d", 7+i, i+1),
 			"-blockdev", fmt.Sprintf("driver=file,node-name=f%d,filename=/dev/fdset/%d,read-only=%s,locking=off,discard=unmap", i, i+1, readonly),
 			"-blockdev", fmt.Sprintf("driver=raw,node-name=d%d,file=f%d,read-only=%s,discard=unmap", i, i, readonly),
-			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s", i, d.serial),
+			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s", i, d.Serial),
 		)
 	}
-	if m.incoming {
+	if m.Incoming {
 		args = append(args, "-incoming", "defer")
 	}
 	return args
@@ -145,22 +172,31 @@ func (m machine) arguments() []string {
 
 // commandLine is the kernel's. Without tsc_early_khz an emulated machine on a
 // busy host may hang while it measures its clock.
-func (m machine) commandLine() string {
+func commandLine(m vmm.Machine) string {
 	words := []string{"console=ttyS0", "quiet", "loglevel=4", "reboot=t", "panic=-1", "tsc=reliable", "no_timer_check", "random.trust_cpu=on"}
-	if !m.kvm {
+	if !m.KVM {
 		words = append(words, "mitigations=off") // of a processor that is emulated
-		if khz := hostKHz(); khz > 0 {
+		if khz := vmm.HostKHz(); khz > 0 {
 			words = append(words, fmt.Sprintf("tsc_early_khz=%d", khz))
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-func (v *qemuVM) process() *process { return v.p }
+// Process implements vmm.Running.
+func (v *machine) Process() *vmm.Process { return v.p }
 
-func (v *qemuVM) pause(ctx context.Context) error { return v.qmp.call(ctx, "stop", nil, nil) }
+// PIDs implements vmm.Running.
+func (v *machine) PIDs() []int { return []int{v.p.PID} }
 
-func (v *qemuVM) resume(ctx context.Context) error { return v.qmp.call(ctx, "cont", nil, nil) }
+// Line implements vmm.Running: the serial port is there from the start.
+func (v *machine) Line(context.Context) (*os.File, error) { return v.line, nil }
+
+// Pause implements vmm.Running.
+func (v *machine) Pause(ctx context.Context) error { return v.qmp.call(ctx, "stop", nil, nil) }
+
+// Resume implements vmm.Running.
+func (v *machine) Resume(ctx context.Context) error { return v.qmp.call(ctx, "cont", nil, nil) }
 
 // shared leaves out memory that is in a file of its own.
 var sharedMemory = map[string]any{
@@ -171,35 +207,41 @@ var sharedMemory = map[string]any{
 // 70 KiB takes about 10 ms.
 const migrationPoll = 2 * time.Millisecond
 
-func (v *qemuVM) save(ctx context.Context, to *os.File) error {
-	if err := v.qmp.call(ctx, "migrate-set-capabilities", sharedMemory, nil); err != nil {
+// Save implements vmm.Running. The memory is in a file of its own already.
+func (v *machine) Save(ctx context.Context, state, _ string) error {
+	to, err := os.OpenFile(state, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		return err
 	}
-	if err := v.qmp.lend(ctx, "state", to); err != nil {
-		return err
-	}
-	if err := v.qmp.call(ctx, "migrate", map[string]string{"uri": "fd:state"}, nil); err != nil {
-		return err
-	}
-	return v.settle(ctx)
+	return errors.Join(v.migrate(ctx, "migrate", to), to.Close())
 }
 
-func (v *qemuVM) load(ctx context.Context, from *os.File) error {
+// Load implements vmm.Running.
+func (v *machine) Load(ctx context.Context, state, _ string) error {
+	from, err := os.Open(state)
+	if err != nil {
+		return err
+	}
+	return errors.Join(v.migrate(ctx, "migrate-incoming", from), from.Close())
+}
+
+// migrate writes or reads what is not in the memory file.
+func (v *machine) migrate(ctx context.Context, how string, state *os.File) error {
 	if err := v.qmp.call(ctx, "migrate-set-capabilities", sharedMemory, nil); err != nil {
 		return err
 	}
-	if err := v.qmp.lend(ctx, "state", from); err != nil {
+	if err := v.qmp.lend(ctx, "state", state); err != nil {
 		return err
 	}
-	if err := v.qmp.call(ctx, "migrate-incoming", map[string]string{"uri": "fd:state"}, nil); err != nil {
+	if err := v.qmp.call(ctx, how, map[string]string{"uri": "fd:state"}, nil); err != nil {
 		return err
 	}
 	return v.settle(ctx)
 }
 
 // settle waits for a migration's end.
-func (v *qemuVM) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, qmpPatience)
+func (v *machine) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		var s struct {
@@ -223,7 +265,9 @@ func (v *qemuVM) settle(ctx context.Context) error {
 	}
 }
 
-func (v *qemuVM) end() {
-	v.p.kill()
+// End implements vmm.Running.
+func (v *machine) End() {
+	v.p.Kill()
 	_ = v.qmp.close() // nobody is at the other end
+	v.line.Close()    // unless the driver has
 }
