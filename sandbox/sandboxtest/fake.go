@@ -131,6 +131,9 @@ func (f *Fake) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, erro
 	if spec.Snapshot != "" {
 		return nil, sandbox.Lacking(spec.Tier, sandbox.CanSnapshot)
 	}
+	if spec.Workspace != "" {
+		return nil, sandbox.Lacking(spec.Tier, sandbox.CanKeep)
+	}
 	if reason := refuse(spec); reason != "" {
 		return nil, &cofferdam.Error{Op: "sandboxtest.Create", Kind: cofferdam.Invalid, Subject: subject, Reason: reason}
 	}

@@ -30,6 +30,7 @@ func Suite(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		{"states", testStates},
 		{"stopped and going on", testStops},
 		{"snapshot and fork", testFork},
+		{"kept workspace", testKeep},
 		{"specs that are refused", testRefusals},
 		{"results", testResults},
 		{"input", testInput},
