@@ -9,6 +9,12 @@ import (
 	"cofferdam/sandbox/process"
 )
 
+// walls are what a run is enclosed by, for its record.
+const walls = "namespaces landlock seccomp"
+
+// copyFlags make cp copy a folder as it is, sharing data where the disk can.
+var copyFlags = []string{"-a", "--reflink=auto"}
+
 // enclose runs the command in its box.
 func (r *run) enclose(ctx context.Context) (sandbox.Result, error) { return r.box().Run(ctx) }
 

@@ -64,7 +64,16 @@ type run struct {
 // Run runs one command in a box of its own. An error means that the command
 // did not run, or that how it ended could not be put on record.
 func Run(ctx context.Context, o Options) (Result, error) {
-	r := &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s")), ready: make(chan struct{})}
+	r := newRun(o)
+	return r.do(ctx, r.enclose)
+}
+
+func newRun(o Options) *run {
+	return &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s")), ready: make(chan struct{})}
+}
+
+// do runs the command by enclose, which returns when it has ended.
+func (r *run) do(ctx context.Context, enclose func(context.Context) (sandbox.Result, error)) (Result, error) {
 	defer func() {
 		if r.place != nil {
 			r.place.Close()
@@ -81,7 +90,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		r.failed = r.open(ctx)
 	})
 	beside.Go(func() { r.state.tidy(r.id) })
-	ended, err := r.enclose(ctx)
+	ended, err := enclose(ctx)
 	beside.Wait()
 	return r.end(ended, err)
 }

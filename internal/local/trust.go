@@ -15,8 +15,9 @@ import (
 	"cofferdam/gateway/egress"
 )
 
-// rootsFile is where Debian and Ubuntu keep the roots that the machine trusts.
-const rootsFile = "/etc/ssl/certs/ca-certificates.crt"
+// rootsFiles are where Debian, Ubuntu and Alpine, and a Mac, keep the roots that
+// the machine trusts.
+var rootsFiles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem"}
 
 // maxIndex bounds the file that lists what is in a folder of trust.
 const maxIndex = 64 << 10
@@ -41,8 +42,13 @@ type trustIndex struct {
 // they were.
 func (s state) trusted(getenv func(string) string) (trust, error) {
 	roots := getenv("SSL_CERT_FILE")
+	for _, file := range rootsFiles {
+		if _, err := os.Stat(file); roots == "" && err == nil {
+			roots = file
+		}
+	}
 	if roots == "" {
-		roots = rootsFile
+		roots = rootsFiles[0]
 	}
 	if _, err := os.Stat(roots); err != nil {
 		return trust{}, &cofferdam.Error{

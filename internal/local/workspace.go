@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -153,7 +154,7 @@ func (w *workspace) copy(ctx context.Context, s state, id cofferdam.SessionID) e
 		return failed(plain(err), err)
 	}
 	to := filepath.Join(place, filepath.Base(w.dir))
-	cmd := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", "--", w.dir, to)
+	cmd := exec.CommandContext(ctx, "cp", append(slices.Clone(copyFlags), "--", w.dir, to)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.CombinedOutput()
 	if err != nil {
