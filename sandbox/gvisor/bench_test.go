@@ -59,7 +59,7 @@ func BenchmarkColdStart(b *testing.B) {
 	var start, end []time.Duration
 	for b.Loop() {
 		began := time.Now()
-		box, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage})
+		box, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type box struct {
 	name      cofferdam.BoxID // of all it has on the host; spec.ID, unless it was made ahead
 	created   time.Time
 	dir       string
-	root      string // its "/", shared with others
+	root      string     // its "/", shared with others
 	project   uint32     // of the workspace; 0: it is an image
 	kept      *disk.Hold // of the workspace that outlives it; nil for none
 	keepable  bool       // it was made ahead, with a workspace that can be kept

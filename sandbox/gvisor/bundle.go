@@ -84,7 +84,7 @@ func (b bundle) mounts() []specs.Mount {
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "nodev", "noexec"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts"},
-		inMemory("/dev/shm", shared(b.limits), "mode=1777"),
+		inMemory("/dev/shm", sandbox.SharedMemory(b.limits), "mode=1777"),
 		inMemory("/tmp", b.limits.Temp, "mode=1777"),
 		inMemory(sandbox.HomeDir, b.limits.Temp, "mode=0700", uid, gid),
 		inMemory("/run", runSize, "mode=0755", uid, gid),

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +20,6 @@ import (
 	"cofferdam/sandbox/shelf"
 
 	"gvisor.dev/gvisor/runsc/container"
-)
-
-// Bounds of Spec.Files: a configuration and a bundle of certificates fit, a
-// data set does not.
-const (
-	maxFiles     = 64
-	maxFileBytes = 4 << 20
 )
 
 // startPatience is how long pid 1 may take to answer; a loaded host needs
@@ -111,83 +103,20 @@ func wrap(err error, id cofferdam.BoxID) error {
 	}
 }
 
-var hostnames = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 // checkSpec refuses what cannot be had and fills in what is left open.
-func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
-	if s.Tier == "" {
-		s.Tier = sandbox.GVisor
-	}
-	if s.Tier != sandbox.GVisor {
-		return missing(fmt.Sprintf("tier %.32q", string(s.Tier)), "this driver only makes gvisor boxes", "ask for tier gvisor", nil)
-	}
-	if s.Limits, err = limits(s.Limits); err != nil {
-		return err
-	}
-	if err := checkImage(s.Image, d.o.Root); err != nil {
-		return err
-	}
-	if s.Hostname == "" {
-		s.Hostname = defaultHostname
-	}
-	if !hostnames.MatchString(s.Hostname) {
-		return invalid(fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
-	}
+func (d *Driver) checkSpec(s *sandbox.Spec) error {
+	err := s.Complete(sandbox.Rules{
+		Driver: "gvisor", Tiers: []sandbox.Tier{sandbox.GVisor}, MinMemory: minMemory, MaxCPU: maxCPU, State: d.o.Root, Closed: []string{"/" + programDir},
+	})
 	switch {
-	case s.Workspace != "" && s.Snapshot != "":
-		return invalid("workspace "+string(s.Workspace), "a box that goes on from a snapshot has a copy of its workspace", "leave one of the two out")
-	case s.Workspace != "" && d.o.User:
+	case err != nil || !d.o.User:
+		return err
+	case s.Workspace != "":
 		return userLacks(sandbox.CanKeep, "its workspaces are in memory")
-	}
-	if err := d.checkEnv(*s); err != nil {
-		return err
-	}
-	return checkFiles(s.Files)
-}
-
-func (d *Driver) checkEnv(s sandbox.Spec) error {
-	switch {
-	case s.Env == "" && s.SetupPhase:
-		return invalid("setup phase", "without an environment image to write", "give Env")
-	case s.Env == "":
-		return nil
-	case !filepath.IsAbs(s.Env) || filepath.Clean(s.Env) != s.Env:
-		return invalid("environment image "+s.Env, "not an absolute path", "")
-	}
-	info, err := os.Lstat(s.Env)
-	switch {
-	case err == nil && !info.Mode().IsRegular():
-		return invalid("environment image "+s.Env, "not a file", "")
-	case err != nil && !(errors.Is(err, os.ErrNotExist) && s.SetupPhase):
-		return invalid("environment image "+s.Env, "cannot be opened", "run the setup phase first")
-	case d.o.User:
+	case s.Env != "":
 		return userLacks(sandbox.CanSetup, "it can mount no environment image")
-	}
-	return nil
-}
-
-// checkFiles refuses files that would hide what the box is made of.
-func checkFiles(files []sandbox.File) error {
-	if len(files) > maxFiles {
-		return invalid("files", fmt.Sprintf("%d of them, more than %d", len(files), maxFiles), "")
-	}
-	total, seen := 0, map[string]bool{}
-	for _, f := range files {
-		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path || f.Path == "/" || seen[f.Path] {
-			return invalid(fmt.Sprintf("file %.128q", f.Path), "not a clean absolute path of its own", "")
-		}
-		seen[f.Path] = true
-		if f.Link != "" && (!filepath.IsAbs(f.Link) || filepath.Clean(f.Link) != f.Link || len(f.Data) > 0) {
-			return invalid("file "+f.Path, "its link is not a clean absolute path alone", "")
-		}
-		for _, closed := range []string{sandbox.WorkDir, sandbox.EnvDir, "/proc", "/sys", "/dev", "/usr", "/run", "/" + programDir} {
-			if within(closed, f.Path) {
-				return invalid("file "+f.Path, "may not lie under "+closed, "put it under /etc, /opt or "+sandbox.HomeDir)
-			}
-		}
-		if total += len(f.Data); total > maxFileBytes {
-			return invalid("files", fmt.Sprintf("more than %d bytes in all", maxFileBytes), "")
-		}
+	case s.Snapshot != "":
+		return userLacks(sandbox.CanSnapshot, "its workspaces are in memory and are not kept")
 	}
 	return nil
 }
@@ -425,7 +354,7 @@ func (b *box) placeFiles() ([]bind, error) {
 			continue
 		}
 		name := fmt.Sprintf("/%d", i)
-		if err := t.write(name, f.Data, fileMode(f)); err != nil {
+		if err := t.write(name, f.Data, f.Perm()); err != nil {
 			return nil, err
 		}
 		binds = append(binds, bind{filepath.Join(t.dir, name), f.Path})
@@ -438,16 +367,9 @@ func sharedFiles(s sandbox.Spec) []sandbox.File {
 	return slices.DeleteFunc(slices.Clone(s.Files), func(f sandbox.File) bool { return !f.IsShared() })
 }
 
-func fileMode(f sandbox.File) os.FileMode {
-	if f.Mode.Perm() == 0 {
-		return 0o444
-	}
-	return f.Mode.Perm()
-}
-
 func inBind(binds []bind, path string) bool {
 	for _, x := range binds {
-		if within(x.to, path) {
+		if sandbox.Within(x.to, path) {
 			return true
 		}
 	}

@@ -201,7 +201,7 @@ func mountsUnder(folder string) ([]string, error) {
 	for _, line := range strings.Split(string(data), "\n") {
 		f := strings.Fields(line)
 		if len(f) > 4 {
-			if dir := unescape(f[4]); dir != folder && within(folder, dir) {
+			if dir := unescape(f[4]); dir != folder && sandbox.Within(folder, dir) {
 				found = append([]string{dir}, found...)
 			}
 		}

@@ -49,7 +49,7 @@ func TestForkIntoFive(t *testing.T) {
 		making.Go(func() {
 			var err error
 			clones[i], err = d.Create(ctx, sandbox.Spec{
-				ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small(), Snapshot: id,
+				ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small(), Snapshot: id,
 				Hostname: fmt.Sprintf("clone-%d", i),
 			})
 			if err != nil {

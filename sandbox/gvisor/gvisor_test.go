@@ -89,7 +89,7 @@ func small() cofferdam.Limits {
 // newBox makes a box with small limits that the test's end destroys.
 func newBox(t testing.TB, d *Driver, change ...func(*sandbox.Spec)) sandbox.Box {
 	t.Helper()
-	spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()}
+	spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()}
 	for _, c := range change {
 		c(&spec)
 	}

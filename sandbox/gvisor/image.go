@@ -17,23 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostImage is the image made of an allow-list of the host.
-const HostImage = "host"
-
-// etcNames are the entries of the host's /etc that boxes see: what programs of
-// /usr need to run, and nothing that is apt to hold a secret (no npmrc, no
-// pip.conf, no gitconfig, no apt, no shadow, no ssh).
-var etcNames = []string{
-	"alternatives", "bash.bashrc", "ca-certificates.conf", "debian_version", "fonts", "gai.conf", "host.conf", "inputrc",
-	"issue", "ld-musl-*.path", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "lsb-release",
-	"magic", "magic.mime", "mime.types", "netconfig", "networks", "os-release", "perl", "profile", "protocols", "python3",
-	"python3.*", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf", "xdg",
-	"java-*-openjdk", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
-}
-
-// ownNames are what no image gives: the box's own folders, and files of /etc
-// that we write.
-var ownNames = []string{"proc", "sys", "dev", "tmp", "work", "env", "home", "run", "lost+found", programDir}
+// ownNames are what no image gives: the box's own folders.
+var ownNames = append(sandbox.OwnFolders(), programDir)
 
 // programDir holds pid 1. It is not a name that an image has.
 const programDir = ".cofferdam"
@@ -82,7 +67,7 @@ func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File)
 			return fmt.Errorf("taking %s of image: %w", s.to, err)
 		}
 	}
-	if image == HostImage {
+	if image == sandbox.HostImage {
 		if err := t.emptyVar(); err != nil {
 			return err
 		}
@@ -95,7 +80,7 @@ func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File)
 			if err := t.link(f.Link, f.Path); err != nil {
 				return err
 			}
-		} else if err := t.write(f.Path, f.Data, fileMode(f)); err != nil {
+		} else if err := t.write(f.Path, f.Data, f.Perm()); err != nil {
 			return err
 		}
 	}
@@ -104,14 +89,15 @@ func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File)
 
 // bound lists what of an image is seen through a bind: its large folders.
 func boundFolders(image string) ([]bind, error) {
-	if image == HostImage {
+	if image == sandbox.HostImage {
 		list := []bind{{"/usr", "/usr"}}
-		for _, name := range linkNames {
-			if info, err := os.Lstat("/" + name); err == nil && info.IsDir() { // /usr is not merged
-				list = append(list, bind{"/" + name, "/" + name})
+		paths, err := sandbox.HostPaths()
+		for _, path := range paths {
+			if info, err := os.Lstat(path); err == nil && info.IsDir() && !sandbox.Within("/etc", path) { // /usr is not merged
+				list = append(list, bind{path, path})
 			}
 		}
-		return list, nil
+		return list, err
 	}
 	entries, err := os.ReadDir(image)
 	if err != nil {
@@ -133,23 +119,15 @@ func boundFolders(image string) ([]bind, error) {
 // /etc or the named parts of it.
 func copied(image string) ([]bind, error) {
 	var list []bind
-	if image == HostImage {
-		for _, name := range linkNames {
-			target, err := os.Readlink("/" + name)
-			if err == nil && within("/usr", filepath.Join("/", target)) {
-				list = append(list, bind{"/" + name, "/" + name})
-			}
-		}
-		for _, pattern := range etcNames {
-			found, err := filepath.Glob("/etc/" + pattern)
-			if err != nil {
-				return nil, err
-			}
-			for _, path := range found {
+	if image == sandbox.HostImage {
+		paths, err := sandbox.HostPaths()
+		for _, path := range paths {
+			target, err := os.Readlink(path)
+			if sandbox.Within("/etc", path) || err == nil && sandbox.Within("/usr", filepath.Join("/", target)) {
 				list = append(list, bind{path, path})
 			}
 		}
-		return list, nil
+		return list, err
 	}
 	entries, err := os.ReadDir(image)
 	if err != nil {
@@ -189,9 +167,6 @@ func fingerprint(image string, binds []bind) (string, error) {
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
-
-// linkNames are what merges into /usr on most systems.
-var linkNames = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
 // maxTop bounds the folders at the top of an image: each is a mount.
 const maxTop = 64
@@ -271,16 +246,8 @@ func (t *tree) copyFile(from, to string, mode fs.FileMode) error {
 
 // ownFiles writes the files of /etc that say what a box is.
 func (t *tree) ownFiles() error {
-	for name, text := range map[string]string{
-		"passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" +
-			fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir) +
-			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group":         fmt.Sprintf("root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID),
-		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
-		// Five tries of two seconds: a server that restarts is back by then.
-		"resolv.conf": "nameserver 10.99.0.1\noptions timeout:2 attempts:5\n",
-	} {
-		if err := t.write("/etc/"+name, []byte(text), 0o444); err != nil {
+	for _, f := range sandbox.EtcFiles() {
+		if err := t.write(f.Path, f.Data, f.Perm()); err != nil {
 			return err
 		}
 	}
@@ -291,9 +258,6 @@ func (t *tree) ownFiles() error {
 	}
 	return t.link("/proc/self/mounts", "/etc/mtab")
 }
-
-// defaultHostname is that of a box whose Spec gives none.
-const defaultHostname = "box"
 
 // identityDir is a folder in memory of each box that only pid 1 writes: what
 // there says who the box is, and changes when it goes on as another.
@@ -342,38 +306,4 @@ func (t *tree) replace(path string) (string, error) {
 	}
 	dst = filepath.Join(dst, filepath.Base(path))
 	return dst, os.RemoveAll(dst)
-}
-
-// checkImage refuses what cannot be the root of a box. state is the driver's
-// own folder: no box may see it.
-func checkImage(image, state string) error {
-	const hint = `give "host", or the absolute path of a folder that holds a whole root file system`
-	if image == HostImage {
-		return nil
-	}
-	if !filepath.IsAbs(image) || filepath.Clean(image) != image {
-		return invalid(fmt.Sprintf("image %q", image), "neither host nor an absolute path", hint)
-	}
-	resolved, err := filepath.EvalSymlinks(image)
-	if err != nil {
-		return invalid("image "+image, "no such folder", hint)
-	}
-	if resolved != image {
-		return invalid("image "+image, "a link, which may change under the box", "give the folder it leads to: "+resolved)
-	}
-	if within(image, state) || within(state, image) {
-		return invalid("image "+image, "holds the state of this installation", hint)
-	}
-	for _, shell := range []string{"bin/sh", "usr/bin/sh"} {
-		if _, err := os.Lstat(filepath.Join(image, shell)); err == nil {
-			return nil
-		}
-	}
-	return invalid("image "+image, "has no /bin/sh", hint)
-}
-
-// within says whether path is folder or lies in it.
-func within(folder, path string) bool {
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }

@@ -146,14 +146,14 @@ func TestFailedCreationLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := d.Create(context.Background(), sandbox.Spec{
-		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small(), Env: broken,
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small(), Env: broken,
 	})
 	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "environment image") || !strings.Contains(cofferdam.HintOf(err), "remove the image") {
 		t.Errorf("broken environment: %v, hint %s", err, cofferdam.HintOf(err))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := d.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()}); err == nil {
+	if _, err := d.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()}); err == nil {
 		t.Error("a box though nobody waits for it")
 	}
 	settled(t, d, before)
@@ -233,7 +233,7 @@ func TestLeftoversOfAKilledKeeper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()})
+		b, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -171,7 +171,7 @@ func (p *pool) makeOne(ctx context.Context) bool {
 		return false
 	}
 	ahead := spec
-	ahead.ID, ahead.Hostname, ahead.Workspace = cofferdam.BoxID(cofferdam.NewID("b")), defaultHostname, ""
+	ahead.ID, ahead.Hostname, ahead.Workspace = cofferdam.BoxID(cofferdam.NewID("b")), sandbox.DefaultHostname, ""
 	b := p.d.newBox(ahead)
 	b.keepable = spec.Workspace != ""
 	err := b.build(ctx)

@@ -115,7 +115,7 @@ func TestPoolKinds(t *testing.T) {
 	for name, change := range map[string]func(*sandbox.Spec){
 		"limits": func(s *sandbox.Spec) { s.Limits.PIDs++ },
 		"files":  func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/own", Data: []byte("x")}} },
-		"image":  func(s *sandbox.Spec) { s.Image = HostImage },
+		"image":  func(s *sandbox.Spec) { s.Image = sandbox.HostImage },
 	} {
 		if b := of(change); b.name != b.ID() {
 			t.Errorf("other %s: a box of the pool", name)

@@ -78,7 +78,7 @@ func (d *Driver) root(image string, files []bind, shared []sandbox.File) (string
 		if inBind(binds, f.Path) {
 			return "", nil, invalid("file "+f.Path, "lies in a folder of the image", "put it under /etc or the home folder")
 		}
-		key = fmt.Appendf(key, " %q %q %v %x", f.Path, f.Link, fileMode(f), sha256.Sum256(f.Data))
+		key = fmt.Appendf(key, " %q %q %v %x", f.Path, f.Link, f.Perm(), sha256.Sum256(f.Data))
 	}
 	sum := sha256.Sum256(key)
 	dir := filepath.Join(d.o.Root, "image", hex.EncodeToString(sum[:16]))

@@ -48,7 +48,7 @@ func TestMissingLayerIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close(context.Background())
-			spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()}
+			spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()}
 			b, err := d.Create(context.Background(), spec)
 			if c.layer == "" {
 				if err != nil {
@@ -125,7 +125,7 @@ func inPoorHost(t *testing.T, o Options) {
 		t.Fatal(err)
 	}
 	defer d.Close(context.Background())
-	b, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()})
+	b, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()})
 	if err != nil {
 		got.Error, got.Hint = err.Error(), cofferdam.HintOf(err)
 	} else if err := b.Destroy(context.Background()); err != nil {
@@ -146,30 +146,32 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*sandbox.Spec){
-		"image is the host's root":  func(s *sandbox.Spec) { s.Image = "/" },
-		"image holds our state":     func(s *sandbox.Spec) { s.Image = filepath.Dir(d.o.Root) },
-		"image without a shell":     func(s *sandbox.Spec) { s.Image = folder },
-		"image is a link":           func(s *sandbox.Spec) { s.Image = link },
-		"image with dots":           func(s *sandbox.Spec) { s.Image = "/usr/../usr" },
-		"id with a path":            func(s *sandbox.Spec) { s.ID = "b-../../../../etc/passwd000000000000" },
-		"short id":                  func(s *sandbox.Spec) { s.ID = "b-12" },
-		"memory too small":          func(s *sandbox.Spec) { s.Limits.Memory = 1 << 20 },
-		"negative disk":             func(s *sandbox.Spec) { s.Limits.Disk = -1 },
-		"huge disk":                 func(s *sandbox.Spec) { s.Limits.Disk = 1 << 60 },
-		"temp larger than memory":   func(s *sandbox.Spec) { s.Limits.Temp = s.Limits.Memory },
-		"too many pids":             func(s *sandbox.Spec) { s.Limits.PIDs = 1 << 40 },
-		"hostname with a newline":   func(s *sandbox.Spec) { s.Hostname = "a\nb" },
-		"file under the workspace":  func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/work/x"}} },
-		"file over pid 1":           func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/.cofferdam/init"}} },
-		"file in the image":         func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/usr/bin/sh"}} },
-		"file with dots":            func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/../work/x"}} },
-		"two files of one name":     func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/x"}, {Path: "/etc/x"}} },
-		"file too large":            func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/x", Data: make([]byte, maxFileBytes+1)}} },
+		"image is the host's root": func(s *sandbox.Spec) { s.Image = "/" },
+		"image holds our state":    func(s *sandbox.Spec) { s.Image = filepath.Dir(d.o.Root) },
+		"image without a shell":    func(s *sandbox.Spec) { s.Image = folder },
+		"image is a link":          func(s *sandbox.Spec) { s.Image = link },
+		"image with dots":          func(s *sandbox.Spec) { s.Image = "/usr/../usr" },
+		"id with a path":           func(s *sandbox.Spec) { s.ID = "b-../../../../etc/passwd000000000000" },
+		"short id":                 func(s *sandbox.Spec) { s.ID = "b-12" },
+		"memory too small":         func(s *sandbox.Spec) { s.Limits.Memory = 1 << 20 },
+		"negative disk":            func(s *sandbox.Spec) { s.Limits.Disk = -1 },
+		"huge disk":                func(s *sandbox.Spec) { s.Limits.Disk = 1 << 60 },
+		"temp larger than memory":  func(s *sandbox.Spec) { s.Limits.Temp = s.Limits.Memory },
+		"too many pids":            func(s *sandbox.Spec) { s.Limits.PIDs = 1 << 40 },
+		"hostname with a newline":  func(s *sandbox.Spec) { s.Hostname = "a\nb" },
+		"file under the workspace": func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/work/x"}} },
+		"file over pid 1":          func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/.cofferdam/init"}} },
+		"file in the image":        func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/usr/bin/sh"}} },
+		"file with dots":           func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/../work/x"}} },
+		"two files of one name":    func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/etc/x"}, {Path: "/etc/x"}} },
+		"file too large": func(s *sandbox.Spec) {
+			s.Files = []sandbox.File{{Path: "/etc/x", Data: make([]byte, sandbox.MaxFileBytes+1)}}
+		},
 		"environment is a folder":   func(s *sandbox.Spec) { s.Env = folder },
 		"environment is relative":   func(s *sandbox.Spec) { s.Env = "env.img" },
 		"setup without environment": func(s *sandbox.Spec) { s.SetupPhase = true },
 	} {
-		spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()}
+		spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()}
 		change(&spec)
 		b, err := d.Create(context.Background(), spec)
 		if err == nil {

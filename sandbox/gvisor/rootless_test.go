@@ -121,7 +121,7 @@ func TestUserLimitsRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close(t.Context())
-	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small()})
+	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()})
 	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "control-groups") || !strings.Contains(cofferdam.HintOf(err), "--limits watched") {
 		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
 	}
@@ -132,7 +132,7 @@ func TestUserHasNoEnvironmentImage(t *testing.T) {
 	needUser(t)
 	d := newDriver(t)
 	_, err := d.Create(t.Context(), sandbox.Spec{
-		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: HostImage, Limits: small(), Env: "/tmp/x.img", SetupPhase: true,
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small(), Env: "/tmp/x.img", SetupPhase: true,
 	})
 	if cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "root") {
 		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))

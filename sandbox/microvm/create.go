@@ -169,7 +169,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 	}
 	m := guest.Machine{
-		Time: time.Now(), Seed: random(64), Hostname: b.spec.Hostname, Temp: b.spec.Limits.Temp, Shared: shared(b.spec.Limits),
+		Time: time.Now(), Seed: random(64), Hostname: b.spec.Hostname, Temp: b.spec.Limits.Temp, Shared: sandbox.SharedMemory(b.spec.Limits),
 		Files: append(ownFiles(b.spec.Image), b.spec.Files...), MTU: netns.MTU,
 	}
 	if b.spec.Env != "" {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -254,16 +253,10 @@ func (d *Driver) release(id cofferdam.BoxID, user int) {
 
 // invalid is the error for a Spec that cannot be had.
 func invalid(subject, reason, hint string) error {
-	return &cofferdam.Error{Op: "microvm.Create", Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
+	return sandbox.Refuse("microvm.Create", subject, reason, hint)
 }
 
 // missing is the error for a layer that the host does not offer.
 func missing(layer, reason, hint string, err error) error {
 	return &cofferdam.Error{Op: "microvm.Create", Kind: cofferdam.Unavailable, Subject: layer, Reason: reason, Hint: hint, Err: err}
-}
-
-// within says whether path is folder or lies in it.
-func within(folder, path string) bool {
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }

@@ -19,22 +19,8 @@ import (
 	"cofferdam/sandbox/microvm/vmm"
 )
 
-// etcNames are the entries of the host's /etc that boxes see, the same as in
-// boxes of tier gvisor: what programs of /usr need to run, and nothing that is
-// apt to hold a secret.
-var etcNames = []string{
-	"alternatives", "bash.bashrc", "ca-certificates.conf", "debian_version", "fonts", "gai.conf", "host.conf", "inputrc",
-	"issue", "ld-musl-*.path", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "lsb-release",
-	"magic", "magic.mime", "mime.types", "netconfig", "networks", "os-release", "perl", "profile", "protocols", "python3",
-	"python3.*", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf", "xdg",
-	"java-*-openjdk", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
-}
-
-// linkNames are what merges into /usr on most systems.
-var linkNames = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
-
 // ownNames are what no image gives: the box's own folders.
-var ownNames = []string{"proc", "sys", "dev", "tmp", "work", "env", "home", "run", "lost+found", ".cofferdam", "root"}
+var ownNames = append(sandbox.OwnFolders(), ".cofferdam", "root")
 
 // hostAge is how long the host's programs count as unchanged: to look at them
 // takes a second, and a machine has a copy in any case.
@@ -59,21 +45,11 @@ func entries(image string) ([]entry, error) {
 		return found, nil
 	}
 	found := []entry{{"/usr", "/usr"}}
-	for _, name := range linkNames {
-		if _, err := os.Lstat("/" + name); err == nil {
-			found = append(found, entry{"/" + name, "/" + name})
-		}
+	paths, err := sandbox.HostPaths()
+	for _, path := range paths {
+		found = append(found, entry{path, path})
 	}
-	for _, pattern := range etcNames {
-		paths, err := filepath.Glob("/etc/" + pattern)
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			found = append(found, entry{path, path})
-		}
-	}
-	return found, nil
+	return found, err
 }
 
 // fingerprint changes whenever something changes in what a root is made of:
@@ -222,15 +198,7 @@ func identityFiles() []sandbox.File {
 
 // ownFiles are those of /etc that say what a box is.
 func ownFiles(image string) []sandbox.File {
-	user := fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir)
-	list := append(identityFiles(),
-		sandbox.File{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" + user + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")},
-		sandbox.File{Path: "/etc/group", Data: fmt.Appendf(nil, "root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID)},
-		sandbox.File{Path: "/etc/nsswitch.conf", Data: []byte("passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n")},
-		// Five tries of two seconds: a server that restarts is back by then.
-		sandbox.File{Path: "/etc/resolv.conf", Data: []byte("nameserver 10.99.0.1\noptions timeout:2 attempts:5\n")},
-		sandbox.File{Path: "/etc/mtab", Link: "/proc/self/mounts"},
-	)
+	list := append(append(identityFiles(), sandbox.EtcFiles()...), sandbox.File{Path: "/etc/mtab", Link: "/proc/self/mounts"})
 	if image == sandbox.HostImage { // there is nothing of the host's /var
 		list = append(list, sandbox.File{Path: "/var/tmp", Link: "/tmp"}, sandbox.File{Path: "/var/run", Link: "/run"})
 	}

@@ -194,7 +194,7 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		"host view":            {func(s *sandbox.Spec) { s.Image = sandbox.HostView }, cofferdam.Invalid},
 		"state as image":       {func(s *sandbox.Spec) { s.Image = d.o.Root }, cofferdam.Invalid},
 		"little memory":        {func(s *sandbox.Spec) { s.Limits.Memory = minMemory - 1 }, cofferdam.Invalid},
-		"much disk":            {func(s *sandbox.Spec) { s.Limits.Disk = maxDisk + 1 }, cofferdam.Invalid},
+		"much disk":            {func(s *sandbox.Spec) { s.Limits.Disk = 1<<44 + 1 }, cofferdam.Invalid},
 		"temp as memory":       {func(s *sandbox.Spec) { s.Limits.Temp = 3 << 30 }, cofferdam.Invalid},
 		"hostname":             {func(s *sandbox.Spec) { s.Hostname = "a b" }, cofferdam.Invalid},
 		"snapshot with a path": {func(s *sandbox.Spec) { s.Snapshot = "../../x" }, cofferdam.Invalid},
@@ -203,7 +203,7 @@ func TestSpecsThatAreRefused(t *testing.T) {
 			s.Image = smallImage(t)
 		}, cofferdam.NotFound},
 		"file over pid 1's": {func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/.cofferdam/identity/hostname"}} }, cofferdam.Invalid},
-		"many files":        {func(s *sandbox.Spec) { s.Files = make([]sandbox.File, maxFiles+1) }, cofferdam.Invalid},
+		"many files":        {func(s *sandbox.Spec) { s.Files = make([]sandbox.File, sandbox.MaxFiles+1) }, cofferdam.Invalid},
 		"gvisor":            {func(s *sandbox.Spec) { s.Tier = sandbox.GVisor }, cofferdam.Unavailable},
 	} {
 		spec := good

@@ -28,7 +28,8 @@ const keptInBox = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
 
 // Create makes a box and returns when it can run commands.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
-	if err := d.checkSpec(&spec); err != nil {
+	rules := sandbox.Rules{Driver: "process", Tiers: []sandbox.Tier{sandbox.Process}, MinMemory: minMemory, MaxCPU: maxCPU, State: d.o.Root}
+	if err := spec.Complete(rules); err != nil {
 		return nil, err
 	}
 	if err := d.checker.refuse(ctx); err != nil {
@@ -67,37 +68,6 @@ func wrap(err error, id cofferdam.BoxID) error {
 		Op: opCreate, Kind: cofferdam.Unavailable, Subject: "start box " + string(id), Err: err,
 		Reason: err.Error(), Hint: "cofferdam doctor checks this host",
 	}
-}
-
-// checkSpec refuses what cannot be had and fills in what is left open.
-func (d *Driver) checkSpec(s *sandbox.Spec) (err error) {
-	if s.Tier == "" {
-		s.Tier = sandbox.Process
-	}
-	if s.Tier != sandbox.Process {
-		return &cofferdam.Error{
-			Op: opCreate, Kind: cofferdam.Unavailable, Subject: fmt.Sprintf("tier %.32q", string(s.Tier)),
-			Reason: "this driver only makes process boxes", Hint: "ask for tier process",
-		}
-	}
-	if s.Limits, err = limits(s.Limits); err != nil {
-		return err
-	}
-	if err := checkImage(s.Image, d.o.Root); err != nil {
-		return err
-	}
-	if s.Hostname == "" {
-		s.Hostname = defaultHostname
-	}
-	switch {
-	case !hostnames.MatchString(s.Hostname):
-		return invalid(opCreate, fmt.Sprintf("hostname %.64q", s.Hostname), "not a label of lower case letters, digits and hyphens", "")
-	case s.Env != "" || s.SetupPhase:
-		return sandbox.Lacking(sandbox.Process, sandbox.CanSetup)
-	case s.Snapshot != "":
-		return sandbox.Lacking(sandbox.Process, sandbox.CanSnapshot)
-	}
-	return checkFiles(opCreate, s.Files, []string{sandbox.EnvDir, "/usr", "/run"})
 }
 
 // build puts a box together. Everything it makes is known to tearDown.

@@ -179,7 +179,7 @@ func mountsUnder(folder string) ([]string, error) {
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 4 {
 			dir := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
-			if dir != folder && within(folder, dir) {
+			if dir != folder && sandbox.Within(folder, dir) {
 				found = append([]string{dir}, found...)
 			}
 		}

@@ -94,7 +94,7 @@ func (d *Driver) prepare() error {
 	if err := os.MkdirAll(d.o.Root, 0o700); err != nil {
 		return err
 	}
-	if err := realFolder(d.o.Root); err != nil {
+	if err := sandbox.RealFolder(d.o.Root); err != nil {
 		return err
 	}
 	var errs []error

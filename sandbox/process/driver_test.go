@@ -256,7 +256,7 @@ func TestBoundsOfBoxes(t *testing.T) {
 	}
 	for name, change := range map[string]func(*sandbox.Spec){
 		"memory too small":         func(s *sandbox.Spec) { s.Limits.Memory = minMemory - 1 },
-		"too many files":           func(s *sandbox.Spec) { s.Files = make([]sandbox.File, maxFiles+1) },
+		"too many files":           func(s *sandbox.Spec) { s.Files = make([]sandbox.File, sandbox.MaxFiles+1) },
 		"file in the image":        func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: "/usr/bin/sh"}} },
 		"image is the host's root": func(s *sandbox.Spec) { s.Image = "/" },
 		"image holds our state":    func(s *sandbox.Spec) { s.Image = filepath.Dir(d.o.Root) },

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"cofferdam/sandbox"
 	"cofferdam/sandbox/wall"
 )
 
@@ -40,10 +41,10 @@ func hostSockets(hidden []wall.Mount, home string) []wall.Mount {
 		}
 		path := strings.TrimSuffix(text[at+1:], "\n")
 		top, _, _ := strings.Cut(path[1:], "/")
-		if filepath.Clean(path) != path || slices.Contains(ownTop, top) && (home == "" || !within(home, path)) {
+		if filepath.Clean(path) != path || slices.Contains(ownTop, top) && (home == "" || !sandbox.Within(home, path)) {
 			continue
 		}
-		covered := slices.ContainsFunc(hidden, func(m wall.Mount) bool { return m.Kind == wall.Hidden && within(m.To, path) })
+		covered := slices.ContainsFunc(hidden, func(m wall.Mount) bool { return m.Kind == wall.Hidden && sandbox.Within(m.To, path) })
 		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 && !covered {
 			list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
 		}
@@ -75,14 +76,14 @@ func hostMounts() []hostMount {
 func otherNames(mounts []hostMount, path string) []string {
 	var own hostMount
 	for _, m := range mounts {
-		if within(m.point, path) && len(m.point) >= len(own.point) {
+		if sandbox.Within(m.point, path) && len(m.point) >= len(own.point) {
 			own = m
 		}
 	}
 	inside := filepath.Join(own.root, strings.TrimPrefix(path, own.point))
 	var names []string
 	for _, m := range mounts {
-		if m.device != own.device || !within(m.root, inside) {
+		if m.device != own.device || !sandbox.Within(m.root, inside) {
 			continue
 		}
 		name := filepath.Join(m.point, strings.TrimPrefix(inside, m.root))

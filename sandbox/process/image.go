@@ -5,46 +5,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/wall"
 )
-
-// etcNames are the entries of the host's /etc that boxes of HostImage see: what
-// programs of /usr need to run, and nothing that is apt to hold a secret.
-var etcNames = []string{
-	"alternatives", "bash.bashrc", "ca-certificates.conf", "debian_version", "fonts", "gai.conf", "host.conf", "inputrc",
-	"issue", "ld-musl-*.path", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "lsb-release",
-	"magic", "magic.mime", "mime.types", "netconfig", "networks", "os-release", "perl", "profile", "protocols", "python3",
-	"python3.*", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf", "xdg",
-	"java-*-openjdk", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
-}
-
-// ownNames are what no image gives: the box's own folders.
-var ownNames = []string{"proc", "sys", "dev", "tmp", "work", "env", "home", "run", "lost+found"}
-
-// linkNames are what merges into /usr on most systems.
-var linkNames = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
 // maxEntries bounds what an image has at its top and in its /etc: each is a mount.
 const maxEntries = 512
 
 // ownFiles are the files of /etc that say what a box is.
 func ownFiles(hostname string) []sandbox.File {
-	file := func(name, text string) sandbox.File {
-		return sandbox.File{Path: "/etc/" + name, Data: []byte(text)}
-	}
-	return []sandbox.File{
-		file("passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"+
-			fmt.Sprintf("agent:x:%d:%d:agent:%s:/bin/sh\n", sandbox.UserID, sandbox.UserID, sandbox.HomeDir)+
-			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"),
-		file("group", fmt.Sprintf("root:x:0:\ntty:x:5:\nagent:x:%d:\nnogroup:x:65534:\n", sandbox.UserID)),
-		file("hosts", "127.0.0.1 localhost\n127.0.1.1 "+hostname+"\n"),
-		file("hostname", hostname+"\n"),
-		file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"),
-		file("resolv.conf", resolver),
-	}
+	return append(sandbox.EtcFiles(),
+		sandbox.File{Path: "/etc/hosts", Data: []byte("127.0.0.1 localhost\n127.0.1.1 " + hostname + "\n")},
+		sandbox.File{Path: "/etc/hostname", Data: []byte(hostname + "\n")})
 }
 
 // imageMounts plans what a box has from its image.
@@ -55,7 +28,7 @@ func imageMounts(image string) ([]wall.Mount, error) {
 	case sandbox.HostView:
 		return view(wall.Mount{}, nil)
 	}
-	list, err := entries(image, "", append([]string{"etc"}, ownNames...))
+	list, err := entries(image, "", append(sandbox.OwnFolders(), "etc"))
 	if err != nil {
 		return nil, err
 	}
@@ -110,21 +83,13 @@ func seen(from, to string) []wall.Mount {
 
 // hostImage plans the allow-list of the host.
 func hostImage() ([]wall.Mount, error) {
-	list := seen("/usr", "/usr")
-	for _, name := range linkNames {
-		list = append(list, seen("/"+name, "/"+name)...)
+	paths, err := sandbox.HostPaths()
+	if err != nil {
+		return nil, err
 	}
-	for _, pattern := range etcNames {
-		found := []string{"/etc/" + pattern}
-		if strings.Contains(pattern, "*") {
-			var err error
-			if found, err = filepath.Glob(found[0]); err != nil {
-				return nil, err
-			}
-		}
-		for _, path := range found {
-			list = append(list, seen(path, path)...)
-		}
+	list := seen("/usr", "/usr")
+	for _, path := range paths {
+		list = append(list, seen(path, path)...)
 	}
 	for _, dir := range []string{"cache", "lib", "log", "spool"} {
 		list = append(list, wall.Mount{Kind: wall.Dir, To: "/var/" + dir})
@@ -132,27 +97,6 @@ func hostImage() ([]wall.Mount, error) {
 	return append(list,
 		wall.Mount{Kind: wall.Link, To: "/var/tmp", From: "/tmp"}, wall.Mount{Kind: wall.Link, To: "/var/run", From: "/run"},
 		wall.Mount{Kind: wall.Bind, To: "/sys/devices/system", From: "/sys/devices/system", Optional: true}), nil
-}
-
-// checkImage refuses what cannot be the root of a box. state is the driver's
-// own folder: no box may see it.
-func checkImage(image, state string) error {
-	const hint = `give "host", "host-view", or the absolute path of a folder that holds a whole root file system`
-	if image == sandbox.HostImage || image == sandbox.HostView {
-		return nil
-	}
-	if err := realFolder(image); err != nil {
-		return invalid(opCreate, fmt.Sprintf("image %.128q", image), err.Error(), hint)
-	}
-	if within(image, state) || within(state, image) {
-		return invalid(opCreate, "image "+image, "holds the state of this installation", hint)
-	}
-	for _, shell := range []string{"bin/sh", "usr/bin/sh"} {
-		if _, err := os.Lstat(filepath.Join(image, shell)); err == nil {
-			return nil
-		}
-	}
-	return invalid(opCreate, "image "+image, "has no /bin/sh", hint)
 }
 
 // plan is what the box is made of.
@@ -174,7 +118,7 @@ func (b *box) plan() (wall.Plan, error) {
 		memory(sandbox.HomeDir, s.Limits.Temp, 0o700, sandbox.UserID), wall.Mount{Kind: wall.Dir, To: sandbox.EnvDir},
 		wall.Mount{Kind: wall.Bind, To: sandbox.WorkDir, From: b.path("work"), Write: true},
 		wall.Mount{Kind: wall.Hidden, To: b.d.o.Root},
-		wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: shared(s.Limits)})
+		wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: sandbox.SharedMemory(s.Limits)})
 	var files []sandbox.File
 	for _, f := range ownFiles(s.Hostname) {
 		given := slices.ContainsFunc(s.Files, func(g sandbox.File) bool { return g.Path == f.Path })
@@ -187,7 +131,7 @@ func (b *box) plan() (wall.Plan, error) {
 	}
 	for _, f := range append(files, s.Files...) {
 		for _, m := range image {
-			if m.Kind == wall.Bind && s.Image != sandbox.HostView && within(m.To, f.Path) && m.To != f.Path {
+			if m.Kind == wall.Bind && s.Image != sandbox.HostView && sandbox.Within(m.To, f.Path) && m.To != f.Path {
 				return p, invalid(opCreate, "file "+f.Path, "lies in a folder of the image", "put it under /etc or the home folder")
 			}
 		}

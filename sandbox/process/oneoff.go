@@ -173,7 +173,7 @@ func (o OneOff) check() error {
 		return invalid(opRun, "limits", "memory, cpu and disk are limited by a keeper only", "run it in a session, or leave them out")
 	case o.Limits.Temp < 0 || o.Limits.OpenFiles < 0 || o.Limits.PIDs < 0:
 		return invalid(opRun, "limits", "one is negative", "")
-	case o.Hostname != "" && !hostnames.MatchString(o.Hostname):
+	case o.Hostname != "" && !sandbox.ValidHostname(o.Hostname):
 		return invalid(opRun, fmt.Sprintf("hostname %.64q", o.Hostname), "not a label of lower case letters, digits and hyphens", "")
 	}
 	for _, s := range slices.Concat(o.Argv, o.Env) {
@@ -185,8 +185,8 @@ func (o OneOff) check() error {
 		return err
 	}
 	over := slices.Collect(maps.Keys(o.Over))
-	if len(over) > maxFiles {
-		return invalid(opRun, "files", fmt.Sprintf("%d of them, more than %d", len(over), maxFiles), "")
+	if len(over) > sandbox.MaxFiles {
+		return invalid(opRun, "files", fmt.Sprintf("%d of them, more than %d", len(over), sandbox.MaxFiles), "")
 	}
 	for _, path := range slices.Concat(o.Show, o.Hide, over, slices.Collect(maps.Values(o.Over))) {
 		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
@@ -194,11 +194,11 @@ func (o OneOff) check() error {
 		}
 	}
 	for _, path := range o.Show {
-		if o.Home == "" || !within(o.Home, path) || path == o.Home {
+		if o.Home == "" || !sandbox.Within(o.Home, path) || path == o.Home {
 			return invalid(opRun, fmt.Sprintf("path %.128q", path), "not below the home folder", "")
 		}
 	}
-	return checkFiles(opRun, o.Files, nil)
+	return sandbox.CheckFiles(opRun, o.Files, false)
 }
 
 // maxWritable bounds OneOff.Writable: each is a mount.
@@ -218,7 +218,7 @@ func (o OneOff) checkFolders() error {
 		if path == "" {
 			continue
 		}
-		if err := realFolder(path); err != nil {
+		if err := sandbox.RealFolder(path); err != nil {
 			return invalid(opRun, "folder "+path, err.Error(), "give an absolute path of a folder, without links")
 		}
 	}
@@ -226,11 +226,11 @@ func (o OneOff) checkFolders() error {
 		return invalid(opRun, "folder "+o.From, "there is no workspace whose place it takes", "")
 	}
 	for _, path := range folders {
-		if path == "/" || o.Home != "" && within(path, o.Home) {
+		if path == "/" || o.Home != "" && sandbox.Within(path, o.Home) {
 			return invalid(opRun, "folder "+path, "it holds the whole home folder, with every credential in it", hint)
 		}
 		for _, own := range []string{"/proc", "/sys", "/dev", "/run", "/etc", "/usr"} {
-			if within(own, path) || within(path, own) {
+			if sandbox.Within(own, path) || sandbox.Within(path, own) {
 				return invalid(opRun, "folder "+path, own+" is no place of a project", hint)
 			}
 		}
@@ -247,7 +247,7 @@ func (o OneOff) plan() (wall.Plan, error) {
 		return wall.Mount{Kind: wall.Memory, To: to, Mode: mode, Size: limits.Temp, UID: uid}
 	}
 	p := wall.Plan{
-		Hostname: cmp.Or(o.Hostname, defaultHostname), TAP: o.Wire != nil, Files: cmp.Or(o.Limits.OpenFiles, limits.OpenFiles),
+		Hostname: cmp.Or(o.Hostname, sandbox.DefaultHostname), TAP: o.Wire != nil, Files: cmp.Or(o.Limits.OpenFiles, limits.OpenFiles),
 		Write:   []string{"/tmp", "/dev/shm", "/dev/pts", "/run"},
 		Command: &wall.Command{Argv: o.Argv, Env: append([]string{}, o.Env...), Dir: cmp.Or(o.Dir, o.Workspace, "/tmp")},
 	}
@@ -274,8 +274,8 @@ func (o OneOff) plan() (wall.Plan, error) {
 	for _, path := range o.Hide {
 		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Hidden, To: path})
 	}
-	p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: shared(limits)})
-	addFile(&p, sandbox.File{Path: "/etc/resolv.conf", Data: []byte(resolver)})
+	p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: sandbox.SharedMemory(limits)})
+	addFile(&p, sandbox.File{Path: "/etc/resolv.conf", Data: []byte(sandbox.Resolver)})
 	for _, f := range o.Files {
 		addFile(&p, f)
 	}

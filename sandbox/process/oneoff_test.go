@@ -301,10 +301,12 @@ func TestOneOffRefusals(t *testing.T) {
 		"negative limit":        func(o *OneOff) { o.Limits.Temp = -1 },
 		"file in /proc":         func(o *OneOff) { o.Files = []sandbox.File{{Path: "/proc/x"}} },
 		"file that climbs":      func(o *OneOff) { o.Files = []sandbox.File{{Path: "/etc/../x"}} },
-		"too many files":        func(o *OneOff) { o.Files = make([]sandbox.File, maxFiles+1) },
-		"file too large":        func(o *OneOff) { o.Files = []sandbox.File{{Path: "/run/x", Data: make([]byte, maxFileBytes+1)}} },
-		"too many folders":      func(o *OneOff) { o.Writable = make([]string, maxWritable+1) },
-		"link":                  func(o *OneOff) { o.Files = []sandbox.File{{Path: "/etc/x", Link: "/y"}} },
+		"too many files":        func(o *OneOff) { o.Files = make([]sandbox.File, sandbox.MaxFiles+1) },
+		"file too large": func(o *OneOff) {
+			o.Files = []sandbox.File{{Path: "/run/x", Data: make([]byte, sandbox.MaxFileBytes+1)}}
+		},
+		"too many folders": func(o *OneOff) { o.Writable = make([]string, maxWritable+1) },
+		"link":             func(o *OneOff) { o.Files = []sandbox.File{{Path: "/etc/x", Link: "/y"}} },
 	} {
 		o := good
 		change(&o)

@@ -177,17 +177,8 @@ func refuse(spec sandbox.Spec) string {
 	if _, err := os.Stat(spec.Env); spec.Env != "" && !spec.SetupPhase && err != nil {
 		return fmt.Sprintf("environment %.200q does not exist", spec.Env)
 	}
-	for _, file := range spec.Files {
-		clean := filepath.Clean(file.Path)
-		if !filepath.IsAbs(file.Path) || clean != file.Path || clean == "/" {
-			return fmt.Sprintf("file %.200q is not a clean absolute path", file.Path)
-		}
-		if clean == sandbox.WorkDir || strings.HasPrefix(clean, sandbox.WorkDir+"/") {
-			return fmt.Sprintf("file %.200q lies in the workspace", file.Path)
-		}
-		if file.Link != "" && (!filepath.IsAbs(file.Link) || filepath.Clean(file.Link) != file.Link || len(file.Data) > 0) {
-			return fmt.Sprintf("link %.200q is not a clean absolute path alone", file.Link)
-		}
+	if err := sandbox.CheckFiles("sandboxtest.Create", spec.Files, true); err != nil {
+		return err.Error()
 	}
 	return ""
 }
