@@ -65,6 +65,13 @@ func (s settings) keep(ctx context.Context) (err error) {
 		return err
 	}
 	defer lock.Close()
+	if err := s.pin(); err != nil {
+		return err
+	}
+	build, err := keeper.BuildOf(s.programs, "/proc/self/exe")
+	if err != nil {
+		return layer("its programs", "keep all programs of one release together: make build puts them into bin/", err)
+	}
 	if s.ready > 0 {
 		out, err := openLog(filepath.Join(s.state, "keeper.log"))
 		if err != nil {
@@ -82,9 +89,9 @@ func (s settings) keep(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()))
+	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()), slog.String("build", build))
 	ready(nil)
-	err = keeper.Serve(ctx, l, d.of, log)
+	err = keeper.Serve(ctx, l, d.of, keeper.Options{Build: build, State: s.state, Args: s.kept(), Log: log})
 	log.InfoContext(ctx, "keeper ends, and every box with it")
 	return err
 }
@@ -92,18 +99,38 @@ func (s settings) keep(ctx context.Context) (err error) {
 // closeTime is for ending all boxes; each takes about a tenth of a second.
 const closeTime = time.Minute
 
+// lockTime is how long a keeper tries to get its state folder.
+const lockTime = 500 * time.Millisecond
+
+// kept are the flags of this keeper that another one in its place is to have.
+func (s settings) kept() []string {
+	args := []string{"--pool", strconv.Itoa(s.pool)}
+	if s.limits != "" {
+		args = append(args, "--limits", s.limits)
+	}
+	if s.kernel != "" {
+		args = append(args, "--kernel", s.kernel)
+	}
+	return args
+}
+
 // lock keeps a second keeper off the state folder. The kernel drops it when
 // this process ends, however it ends.
 func (s settings) lock() (*os.File, error) {
 	if err := os.MkdirAll(s.state, 0o700); err != nil {
 		return nil, layer("state folder", "choose a folder that root can make, with --state", err)
 	}
-	path := filepath.Join(s.state, "lock")
+	path := filepath.Join(s.state, keeper.LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, layer("state folder", "choose a folder that root can write, with --state", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	// Who looks whether a keeper is there holds the lock for a moment.
+	for until := time.Now().Add(lockTime); ; time.Sleep(lockTime / 50) {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until) {
+			break
+		}
+	}
 	if err == nil {
 		return f, errors.Join(f.Truncate(0), mark(f))
 	}

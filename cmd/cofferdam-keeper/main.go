@@ -42,6 +42,7 @@ type settings struct {
 	inside        bool   // this process has its own mount namespace already
 	user          bool   // it was started as uid 0 of an ordinary user's namespace
 	ready         int    // descriptor on which a detached keeper reports; 0: none
+	programs      string // folder of the programs that it starts; "": where this one is
 }
 
 const usage = `cofferdam-keeper owns the boxes of this host.
@@ -154,11 +155,13 @@ func (s settings) run(ctx context.Context) error {
 
 // driver says where the driver finds its programs: beside this one.
 func (s settings) driver() (gvisor.Options, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return gvisor.Options{}, fmt.Errorf("finding own program: %w", err)
+	dir := s.programs
+	if dir == "" {
+		var err error
+		if dir, err = programFolder(); err != nil {
+			return gvisor.Options{}, fmt.Errorf("finding own program: %w", err)
+		}
 	}
-	dir := filepath.Dir(self)
 	return gvisor.Options{
 		Root: s.state, Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
 		Watched: s.limits == limitsWatched || s.limits == "" && userns.Inside(), User: s.user, Pool: s.pool,

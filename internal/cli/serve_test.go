@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,14 +35,6 @@ func TestServeHandsItsFlagsOn(t *testing.T) {
 		t.Skip("needs root: the server refuses to start without")
 	}
 	state, b := stateDir(t), &bench{t: t, env: map[string]string{}}
-	if err := os.MkdirAll(filepath.Join(state, "run"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(state, "run", "keeper.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	file := filepath.Join(state, "c.toml")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -58,55 +49,6 @@ func TestServeHandsItsFlagsOn(t *testing.T) {
 
 func twoLinesAtLeast(errs string) bool {
 	return strings.HasPrefix(errs, "cofferdam: ") && strings.Contains(errs, "\nhint: ")
-}
-
-// What is missing is named with its fix, nothing is started.
-func TestServeRefuses(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: without it the refusal is another")
-	}
-	programs := stateDir(t)
-	for _, p := range []string{"cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
-		script(t, filepath.Join(programs, p), `case "$1" in --check) echo '{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","findings":[{"name":"gvisor-systrap","level":"fail","detail":"it does not run","fix":"mend it"}]}]}'; exit 1;; esac; touch `+programs+`/started`)
-	}
-	b := &bench{t: t, env: map[string]string{}}
-	state := filepath.Join(stateDir(t), "s")
-	code, _, errs := b.run("serve", "--state", state, "--listen", "off", "--programs", programs)
-	if code != 1 || !twoLines(errs) || !strings.Contains(errs, "gvisor-systrap: it does not run") || !strings.Contains(errs, "hint: mend it") || b.executed != nil {
-		t.Errorf("exit %d\n%s", code, errs)
-	}
-	if err := os.Remove(filepath.Join(programs, "cofferdam-runsc")); err != nil {
-		t.Fatal(err)
-	}
-	code, _, errs = b.run("serve", "--state", state, "--listen", "off", "--programs", programs)
-	if code != 1 || !strings.Contains(errs, "cofferdam-runsc") || b.executed != nil {
-		t.Errorf("exit %d\n%s", code, errs)
-	}
-	if _, err := os.Stat(filepath.Join(programs, "started")); err == nil {
-		t.Error("a keeper was started although a check failed")
-	}
-}
-
-func TestServeStartsTheKeeper(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: the server refuses to start without")
-	}
-	programs := stateDir(t)
-	for _, p := range []string{"cofferdam-server", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
-		script(t, filepath.Join(programs, p), "exit 0")
-	}
-	keeper := filepath.Join(programs, "cofferdam-keeper")
-	script(t, keeper, `case "$1" in --check) echo '{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","findings":[{"name":"all","level":"ok","detail":"fine"}]}]}'; exit 0;; esac; echo "cofferdam-keeper: no TUN device: /dev/net/tun" >&2; echo "hint: modprobe tun" >&2; echo "$@" > `+programs+`/args; exit 1`)
-	b := &bench{t: t, env: map[string]string{}}
-	state := filepath.Join(stateDir(t), "s")
-	code, _, errs := b.run("serve", "--state", state, "--listen", "off", "--programs", programs)
-	if code != 1 || !twoLines(errs) || !strings.Contains(errs, "starting cofferdam-keeper: no TUN device: /dev/net/tun\nhint: modprobe tun\n") || b.executed != nil {
-		t.Errorf("exit %d\n%s", code, errs)
-	}
-	args, err := os.ReadFile(filepath.Join(programs, "args"))
-	if want := "--socket " + state + "/run/keeper.sock --state " + state + "/keeper --detach\n"; err != nil || string(args) != want {
-		t.Errorf("keeper was called with %q (%v), want %q", args, err, want)
-	}
 }
 
 func TestReference(t *testing.T) {

@@ -44,7 +44,7 @@ type parts struct {
 
 	redactor *redact.Redactor
 
-	boxes *keeper.Client
+	boxes *keeper.Set
 
 	dialer *gateway.Dialer
 	mirror *repo.Repos
@@ -87,15 +87,6 @@ func (s *server) keep(ctx context.Context) error {
 		return err
 	}
 	s.closing("trace", s.trace.Close)
-	return nil
-}
-
-// dial finds the keeper, which "cofferdam serve" has started.
-func (s *server) dial(ctx context.Context) error {
-	var err error
-	if s.boxes, err = keeper.Dial(ctx, s.Keeper); err != nil {
-		return err
-	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -47,19 +48,58 @@ func (c *call) next(ctx context.Context, kind frameKind) (frame, error) {
 	}
 }
 
+// serve answers a call, one that changes something for as long as its client
+// has the claim.
+func (c *call) serve(ctx context.Context) error {
+	if !c.r.Op.changes() {
+		return c.answer(ctx)
+	}
+	over, leave, err := c.lease.enter(c.r.Token)
+	if err != nil {
+		return errors.Join(err, writeJSON(c.conn, reply{Error: packError(err)}))
+	}
+	defer leave()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(over, func() {
+		_ = c.conn.SetDeadline(time.Now().Add(fencedTime)) // fails when the call has ended
+		cancel(c.lease.refusal())
+	})
+	defer stop()
+	return c.answer(ctx)
+}
+
 // answer does what is asked and sends the reply.
 func (c *call) answer(ctx context.Context) error {
 	if c.r.Op == opWire {
 		return c.wire(ctx)
 	}
 	re, err := c.do(ctx)
+	err = because(ctx, err)
 	re.Error = packError(err)
 	return errors.Join(err, writeJSON(c.conn, re))
+}
+
+// because puts the reason why a call was ended in the place of what it failed
+// with.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && cofferdam.KindOf(cause) == cofferdam.Conflict {
+		return cause
+	}
+	return err
 }
 
 func (c *call) do(ctx context.Context) (reply, error) {
 	switch c.r.Op {
 	case opHello:
+		info, err := c.info(ctx)
+		return reply{Info: info}, err
+	case opClaim:
+		token, err := c.lease.claim(ctx)
+		return reply{Token: token}, err
+	case opDrain:
+		c.drain.start()
+		c.log.InfoContext(ctx, "keeper drains: it makes no new boxes and ends with the last one")
 		return reply{}, nil
 	case opCheck:
 		return c.check(ctx)
@@ -151,16 +191,16 @@ func (c *call) offers(ctx context.Context) (reply, error) {
 // forget removes a snapshot, whichever driver has it.
 func (c *call) forget(ctx context.Context) error {
 	var errs []error
-	for _, tier := range c.tiers {
-		errs = append(errs, c.drivers[tier].RemoveSnapshot(ctx, c.r.Snapshot))
+	for _, d := range c.each() {
+		errs = append(errs, d.RemoveSnapshot(ctx, c.r.Snapshot))
 	}
 	return errors.Join(errs...)
 }
 
 func (c *call) list(ctx context.Context) (reply, error) {
 	var re reply
-	for _, tier := range c.tiers {
-		list, err := c.drivers[tier].List(ctx)
+	for _, d := range c.each() {
+		list, err := d.List(ctx)
 		if err != nil {
 			return reply{}, err
 		}
@@ -183,6 +223,10 @@ func (c *call) create(ctx context.Context) (reply, error) {
 			Hint:    "ask for one of those, or run the keeper on a host that has that tier",
 		}
 	}
+	if err := c.drain.begin("create box " + string(c.r.Spec.ID)); err != nil {
+		return reply{}, err
+	}
+	defer c.drain.end()
 	b, err := d.Create(ctx, *c.r.Spec)
 	if err != nil {
 		return reply{}, err
@@ -254,11 +298,11 @@ func (c *call) write(ctx context.Context, b sandbox.Box) error {
 func (c *call) wire(ctx context.Context) error {
 	b, err := c.open(ctx)
 	if err != nil {
-		return writeJSON(c.conn, reply{Error: packError(err)})
+		return writeJSON(c.conn, reply{Error: packError(because(ctx, err))})
 	}
 	tap, err := b.Wire(ctx)
 	if err != nil {
-		return writeJSON(c.conn, reply{Error: packError(err)})
+		return writeJSON(c.conn, reply{Error: packError(because(ctx, err))})
 	}
 	defer tap.Close()
 	return writeWithFile(c.conn, reply{}, tap)

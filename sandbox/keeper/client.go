@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -16,19 +17,40 @@ import (
 // connection between calls, so it survives a keeper that is started again; the
 // boxes do not. Safe for concurrent use.
 type Client struct {
-	path string
+	path  string
+	token string // of its claim
 }
 
 var _ sandbox.Driver = (*Client)(nil)
 
-// Dial finds the keeper at socketPath and makes sure that it speaks our version
-// and runs as our user or as root.
+// Dial finds the keeper at socketPath, makes sure that it speaks our version
+// and runs as our user or as root, and claims it: from now on no other client
+// changes anything there, and what those were about to do has ended.
 func Dial(ctx context.Context, socketPath string) (*Client, error) {
 	c := &Client{path: socketPath}
-	if _, err := c.call(ctx, request{Op: opHello}); err != nil {
+	re, err := c.call(ctx, request{Op: opClaim})
+	if err != nil {
 		return nil, err
 	}
+	c.token = re.Token
 	return c, nil
+}
+
+// Look asks the keeper at socketPath who it is, and leaves it to whoever has
+// claimed it.
+func Look(ctx context.Context, socketPath string) (Info, error) {
+	re, err := (&Client{path: socketPath}).call(ctx, request{Op: opHello})
+	if err != nil || re.Info == nil {
+		return Info{}, err
+	}
+	return *re.Info, nil
+}
+
+// Drain tells the keeper that it is being replaced: it makes no new boxes, and
+// ends with its last one.
+func (c *Client) Drain(ctx context.Context) error {
+	_, err := c.call(ctx, request{Op: opDrain})
+	return err
 }
 
 // Check examines the keeper's host.
@@ -143,10 +165,12 @@ func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool
 	defer l.close()
 	for len(p) > 0 {
 		n := min(len(p), chunk)
-		if err := writeData(l.conn, 0, 0, p[:n]); err != nil {
-			return l.broken(err)
-		}
+		sendErr := writeData(l.conn, 0, 0, p[:n])
+		// A keeper that refuses has hung up meanwhile: read why.
 		f, err := l.read()
+		if err != nil && sendErr != nil {
+			return l.broken(sendErr)
+		}
 		if err != nil {
 			return err
 		}
@@ -251,6 +275,7 @@ func (c *Client) open(ctx context.Context, r request) (*line, error) {
 		}
 		return nil, unavailable(c.path, err)
 	}
+	r.Token = c.token
 	l := &line{ctx: ctx, path: c.path, conn: conn.(*net.UnixConn)}
 	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
 	if err := l.begin(r); err != nil {
@@ -260,14 +285,18 @@ func (c *Client) open(ctx context.Context, r request) (*line, error) {
 	return l, nil
 }
 
+// begin says who we are and what we want, and hears who it is. A keeper that
+// hangs is not waited for.
 func (l *line) begin(r request) error {
-	if uid, err := peerUID(l.conn); err != nil || (uid != 0 && uid != os.Geteuid()) {
+	peer, err := peerOf(l.conn)
+	if err != nil || (peer.Uid != 0 && int(peer.Uid) != os.Geteuid()) {
 		return &cofferdam.Error{
 			Op: "keeper.Call", Kind: cofferdam.Forbidden, Subject: "call keeper at unix:" + l.path,
-			Reason: fmt.Sprintf("it runs as user %d, which is neither you nor root", uid), Err: err,
+			Reason: fmt.Sprintf("it runs as user %d, which is neither you nor root", peer.Uid), Err: err,
 			Hint: "look who made that socket",
 		}
 	}
+	_ = l.conn.SetDeadline(time.Now().Add(firstWords)) // fails when the call was ended
 	sendErr := writeJSON(l.conn, hello{Protocol: protocolName, Version: Version})
 	if sendErr == nil {
 		sendErr = writeJSON(l.conn, r)
@@ -278,22 +307,54 @@ func (l *line) begin(r request) error {
 	// A keeper that refuses may have hung up already: read why.
 	f, err := l.read()
 	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return hangs(l.path, peer.Pid)
+		}
 		return err
 	}
 	var h hello
 	if err := f.json(&h); err != nil {
 		return l.broken(err)
 	}
-	if err := h.Error.unpack(); err != nil {
-		return err
-	}
-	if err := sameVersion(h, "this program", "the keeper"); err != nil {
+	if err := h.check(l.path, peer.Pid); err != nil {
 		return err
 	}
 	if sendErr != nil {
 		return l.broken(sendErr)
 	}
+	_ = l.conn.SetDeadline(time.Time{})
 	return nil
+}
+
+// errHangs says that a keeper is there and says nothing.
+var errHangs = errors.New("no answer")
+
+// hangs is the error of a keeper that is there and says nothing.
+func hangs(path string, pid int32) error {
+	return &cofferdam.Error{
+		Op: "keeper.Call", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path,
+		Reason: fmt.Sprintf("process %d does not answer within %s", pid, firstWords), Err: errHangs,
+		Hint: fmt.Sprintf("kill -CONT %d if it was stopped; kill -KILL %d ends it and its boxes, and their tasks try again", pid, pid),
+	}
+}
+
+// check says why we do not go on with a keeper, and what is to be done.
+func (h hello) check(path string, pid int32) error {
+	if h.Protocol == protocolName && h.Version == Version {
+		return h.Error.unpack()
+	}
+	e := &cofferdam.Error{Op: "keeper.Hello", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path}
+	switch {
+	case h.Protocol != protocolName:
+		e.Reason, e.Hint = fmt.Sprintf("process %d does not speak the keeper protocol", pid), "look what it is, or choose another socket with --keeper"
+	case h.Version < Version:
+		e.Reason = fmt.Sprintf("process %d is a keeper of an older release: it speaks version %d of the keeper protocol, this program version %d", pid, h.Version, Version)
+		e.Hint = fmt.Sprintf("its boxes end with it: let their tasks end under the server of that release, then kill -TERM %d and start this server", pid)
+	default:
+		e.Reason = fmt.Sprintf("process %d is a keeper of a newer release: it speaks version %d of the keeper protocol, this program version %d", pid, h.Version, Version)
+		e.Hint = "start the server of that release"
+	}
+	return e
 }
 
 // call sends a request that has a single reply.

@@ -25,5 +25,6 @@
 //	keeper: reply                  JSON; wire: a descriptor rides on it (SCM_RIGHTS)
 //
 // A client that closes its connection ends the call: an attachment is detached,
-// a creation undone; commands and boxes that exist stay. Versions must be equal.
+// a creation undone; commands and boxes that exist stay. Versions must be equal;
+// hello is the same in all of them, so that each side can say whom it met.
 package keeper

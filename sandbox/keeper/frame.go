@@ -15,8 +15,9 @@ import (
 	"cofferdam/sandbox"
 )
 
-// Version is spoken by both ends; they refuse any other.
-const Version = 2
+// Version is spoken by both ends; they refuse any other. A change of the frames,
+// of a call or of what a word in one means takes the next.
+const Version = 3
 
 // Bounds of a connection.
 const (
@@ -38,7 +39,8 @@ const (
 	kindAck  frameKind = 3
 )
 
-// hello is the first word of both ends.
+// hello is the first word of both ends. It stays as it is in every version: by
+// it each learns whom it meets.
 type hello struct {
 	Protocol string     `json:"protocol"`
 	Version  int        `json:"version"`
@@ -51,7 +53,9 @@ const protocolName = "cofferdam-keeper"
 type op string
 
 const (
-	opHello   op = "hello"
+	opHello   op = "hello" // who it is
+	opClaim   op = "claim" // from now on no other client changes anything
+	opDrain   op = "drain" // no new boxes; it ends with the last one
 	opCheck   op = "check"
 	opCreate  op = "create"
 	opOpen    op = "open"
@@ -76,8 +80,20 @@ const (
 	opDrop       op = "drop" // a workspace
 )
 
+// changes says whether a call may change anything: those need the fencing token
+// of the client that claimed the keeper last. An attachment is one of them, for
+// what is acknowledged is given up.
+func (o op) changes() bool {
+	switch o {
+	case opHello, opClaim, opCheck, opList, opOffers, opOpen, opStatus, opWait, opWorkspaces:
+		return false
+	}
+	return true
+}
+
 type request struct {
 	Op      op               `json:"op"`
+	Token   string           `json:"token,omitempty"` // of the claim
 	Box     cofferdam.BoxID  `json:"box,omitempty"`
 	Exec    cofferdam.ExecID `json:"exec,omitempty"`
 	Spec    *sandbox.Spec    `json:"spec,omitempty"`
@@ -103,6 +119,18 @@ type reply struct {
 	Change   *sandbox.Change   `json:"change,omitempty"`
 	Snapshot *sandbox.Snapshot `json:"snapshot,omitempty"`
 	Offers   []sandbox.Offer   `json:"offers,omitempty"`
+	Info     *Info             `json:"info,omitempty"`
+	Token    string            `json:"token,omitempty"`
+}
+
+// Info is what a keeper says of itself.
+type Info struct {
+	Build    string   `json:"build"`          // of its programs: BuildOf
+	Process  int      `json:"process"`        // its id on this host
+	State    string   `json:"state"`          // its folder
+	Boxes    int      `json:"boxes"`          // it has now, or is making
+	Draining bool     `json:"draining"`       // it makes no more, and ends with the last
+	Args     []string `json:"args,omitempty"` // flags of its start, without those that name places
 }
 
 // wireCommand is a sandbox.Command whose strings are bytes: JSON would change

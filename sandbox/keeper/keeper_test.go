@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 // serveOn offers drivers on a fresh socket until the test or stop ends.
 func serveOn(t testing.TB, drivers map[sandbox.Tier]sandbox.Driver) (path string, stop func()) {
 	t.Helper()
-	return runOn(t, newServer(drivers, slog.New(slog.DiscardHandler)))
+	return runOn(t, newServer(drivers, Options{}))
 }
 
 func runOn(t testing.TB, s *server) (path string, stop func()) {
@@ -201,6 +200,10 @@ func TestClientKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	b, err = dial(t, path).Open(testContext(t), b.ID()) // the clients that were killed had claimed the keeper
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, err := b.Attach(testContext(t), "seq", sandbox.Offsets{Stdout: size()}, func(_ sandbox.Stream, off int64, p []byte) error {
 		if off != size() {
 			return fmt.Errorf("chunk at %d after %d bytes", off, size())
@@ -261,12 +264,13 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = h.Error.unpack()
-		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "this keeper speaks version 2 of the keeper protocol, the caller version 7") {
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "this keeper speaks version 3 of the keeper protocol, the caller version 7") {
 			t.Errorf("got %v", err)
 		}
 	})
 	for name, first := range map[string]string{
-		"keeper speaks version 9":  `{"protocol":"cofferdam-keeper","version":9}`,
+		"is a keeper of a newer release: it speaks version 9":  `{"protocol":"cofferdam-keeper","version":9}`,
+		"is a keeper of an older release: it speaks version 2": `{"protocol":"cofferdam-keeper","version":2,"error":{"kind":"unavailable","reason":"versions"}}`,
 		"does not speak the":       `{"protocol":"other"}`,
 		"keeper protocol broken":   `nonsense`,
 		"it went away during the ": ``,
@@ -291,8 +295,11 @@ func TestVersions(t *testing.T) {
 				conn.Close()
 			}()
 			_, err = Dial(testContext(t), path)
-			if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" || !strings.Contains(err.Error(), strings.TrimPrefix(name, "keeper speaks ")) {
+			if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" || !strings.Contains(err.Error(), name) {
 				t.Errorf("got %v (%s)", err, cofferdam.HintOf(err))
+			}
+			if strings.Contains(name, "older") && !strings.Contains(cofferdam.HintOf(err), fmt.Sprintf("kill -TERM %d", os.Getpid())) {
+				t.Errorf("the hint does not say what to do: %s", cofferdam.HintOf(err))
 			}
 		})
 	}
@@ -358,7 +365,7 @@ func TestNonsense(t *testing.T) {
 }
 
 func TestSilentAndTooMany(t *testing.T) {
-	s := newServer(nil, slog.New(slog.DiscardHandler))
+	s := newServer(nil, Options{})
 	s.slots, s.patience = make(chan struct{}, 2), 200*time.Millisecond
 	path, _ := runOn(t, s)
 	silent := []*net.UnixConn{rawDial(t, path), rawDial(t, path)}
@@ -386,7 +393,7 @@ func TestServe(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(testContext(t))
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, nil, slog.New(slog.DiscardHandler)) }()
+	go func() { done <- Serve(ctx, l, nil, Options{}) }()
 	c := dial(t, path)
 	if list, err := c.List(ctx); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)

@@ -28,31 +28,66 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// Serve offers drivers on l until ctx ends, and returns when the last call has
-// ended. It closes l; boxes stay as they are.
-func Serve(ctx context.Context, l *net.UnixListener, drivers map[sandbox.Tier]sandbox.Driver, log *slog.Logger) error {
-	return newServer(drivers, log).run(ctx, l)
+// Options is what a keeper is told of itself. All of it is optional.
+type Options struct {
+	Build string   // of its programs: BuildOf
+	Args  []string // that another keeper in its place is to be started with
+	State string   // folder that keeps the claim over a restart; "": nothing does
+	Log   *slog.Logger
+}
+
+// Serve offers drivers on l until ctx ends, or until it was told to drain and
+// has no box any more. It returns when the last call has ended, and closes l;
+// boxes stay as they are.
+func Serve(ctx context.Context, l *net.UnixListener, drivers map[sandbox.Tier]sandbox.Driver, o Options) error {
+	return newServer(drivers, o).run(ctx, l)
 }
 
 type server struct {
+	o        Options
 	drivers  map[sandbox.Tier]sandbox.Driver
 	tiers    []sandbox.Tier // in a fixed order
 	log      *slog.Logger
+	process  int
 	slots    chan struct{} // one for each call under way
 	patience time.Duration // with a client's first words
+	lease    *lease
+	drain    drain
 }
 
-func newServer(drivers map[sandbox.Tier]sandbox.Driver, log *slog.Logger) *server {
-	return &server{
-		drivers: drivers, tiers: slices.Sorted(maps.Keys(drivers)), log: log,
-		slots: make(chan struct{}, maxConnections), patience: firstWords,
+func newServer(drivers map[sandbox.Tier]sandbox.Driver, o Options) *server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
+	return &server{
+		o: o, drivers: drivers, tiers: slices.Sorted(maps.Keys(drivers)), log: o.Log, process: os.Getpid(),
+		slots: make(chan struct{}, maxConnections), patience: firstWords,
+		lease: openLease(o.State), drain: drain{empty: make(chan struct{})},
+	}
+}
+
+// each returns every driver once: one may have several tiers.
+func (s *server) each() []sandbox.Driver {
+	var all []sandbox.Driver
+	for _, t := range s.tiers {
+		if d := s.drivers[t]; !slices.Contains(all, d) {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	go func() {
+		select {
+		case <-s.drain.empty:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer cancel()
@@ -125,19 +160,20 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	conn.SetDeadline(time.Time{})
 	c := &call{server: s, conn: conn, r: r, frames: make(chan frame)}
 	go c.read(ctx, cancel)
-	if err := c.answer(ctx); err != nil && ctx.Err() == nil {
+	if err := c.serve(ctx); err != nil && ctx.Err() == nil {
 		s.log.DebugContext(ctx, "answer call", slog.Any("op", r.Op), slog.Any("box", r.Box), slog.Any("err", err))
 	}
+	s.drain.settle(func() (int, error) { return s.count(context.WithoutCancel(ctx)) })
 }
 
 // admit refuses strangers and other versions.
 func (s *server) admit(conn *net.UnixConn) error {
 	const subject = "call keeper"
-	uid, err := peerUID(conn)
+	peer, err := peerOf(conn)
 	if err != nil {
 		return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Internal, Subject: subject, Err: err}
 	}
-	if uid != os.Geteuid() {
+	if uid := int(peer.Uid); uid != os.Geteuid() {
 		return &cofferdam.Error{
 			Op: "keeper.Serve", Kind: cofferdam.Forbidden, Subject: subject,
 			Reason: fmt.Sprintf("it serves user %d only, and you are user %d", os.Geteuid(), uid), Hint: "run as the keeper's user",
@@ -151,42 +187,35 @@ func (s *server) admit(conn *net.UnixConn) error {
 	if err := f.json(&h); err != nil {
 		return invalid(err.Error())
 	}
-	return sameVersion(h, "this keeper", "the caller")
-}
-
-func sameVersion(h hello, us, them string) error {
-	if h.Protocol == protocolName && h.Version == Version {
-		return nil
+	if h.Protocol != protocolName || h.Version != Version {
+		return &cofferdam.Error{
+			Op: "keeper.Hello", Kind: cofferdam.Unavailable, Subject: subject,
+			Reason: fmt.Sprintf("this keeper speaks version %d of the keeper protocol, the caller version %d of %.40q", Version, h.Version, h.Protocol),
+			Hint:   "use server and keeper of one release",
+		}
 	}
-	reason := fmt.Sprintf("%s speaks version %d of the keeper protocol, %s version %d", us, Version, them, h.Version)
-	if h.Protocol != protocolName {
-		reason = them + " does not speak the keeper protocol"
-	}
-	return &cofferdam.Error{
-		Op: "keeper.Hello", Kind: cofferdam.Unavailable, Subject: "call keeper", Reason: reason,
-		Hint: "install all programs of one release together and start server and keeper again",
-	}
+	return nil
 }
 
 func invalid(reason string) error {
 	return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Invalid, Subject: "call keeper", Reason: reason}
 }
 
-// peerUID asks the kernel who is at the other end.
-func peerUID(conn *net.UnixConn) (int, error) {
+// peerOf asks the kernel who is at the other end.
+func peerOf(conn *net.UnixConn) (unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return -1, err
+		return unix.Ucred{}, err
 	}
 	var cred *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return -1, err
+		return unix.Ucred{}, err
 	}
 	if credErr != nil {
-		return -1, credErr
+		return unix.Ucred{}, credErr
 	}
-	return int(cred.Uid), nil
+	return *cred, nil
 }

@@ -3,8 +3,6 @@ package keeper
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"cofferdam/sandbox"
 )
@@ -21,16 +19,10 @@ func (c *Client) RemoveWorkspace(ctx context.Context, id sandbox.WorkspaceID) er
 	return err
 }
 
-// workspaces lists those of all drivers. One driver may serve two tiers.
+// workspaces lists those of all drivers.
 func (c *call) workspaces(ctx context.Context) (reply, error) {
-	seen := map[sandbox.Driver]bool{}
 	var re reply
-	for _, tier := range slices.Sorted(maps.Keys(c.drivers)) {
-		d := c.drivers[tier]
-		if seen[d] {
-			continue
-		}
-		seen[d] = true
+	for _, d := range c.each() {
 		list, err := d.Workspaces(ctx)
 		if err != nil {
 			return reply{}, err
@@ -43,7 +35,7 @@ func (c *call) workspaces(ctx context.Context) (reply, error) {
 // drop removes a workspace, whichever driver has it.
 func (c *call) drop(ctx context.Context) error {
 	var errs []error
-	for _, d := range c.drivers {
+	for _, d := range c.each() {
 		errs = append(errs, d.RemoveWorkspace(ctx, c.r.Workspace))
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox/keeper"
+)
+
+// keeperWait is how long a keeper may take to begin: it first ends what a dead
+// one left behind.
+const keeperWait = 30 * time.Second
+
+// dial claims the keepers of this installation. One of another build than the
+// installed programs is replaced: at once, or when its last box has ended.
+func (s *server) dial(ctx context.Context) error {
+	build, err := keeper.BuildOf(s.Programs, "")
+	if err != nil {
+		return &cofferdam.Error{Op: "daemon.dial", Kind: cofferdam.Unavailable, Subject: "programs of the keeper", Reason: err.Error(), Hint: "make build puts all programs into bin/", Err: err}
+	}
+	s.boxes, err = keeper.Gather(ctx, keeper.Gathering{
+		Slots: keeper.Slots(s.Keeper, s.KeeperState), Build: build, Start: s.startKeeper, Log: s.log,
+	})
+	return err
+}
+
+// startKeeper starts a keeper in the background, as this server's settings or
+// the keeper before say; it outlives the server.
+func (s *server) startKeeper(ctx context.Context, slot keeper.Slot, args []string) error {
+	ctx, cancel := context.WithTimeout(ctx, keeperWait)
+	defer cancel()
+	if err := os.MkdirAll(filepath.Dir(slot.Socket), 0o700); err != nil {
+		return &cofferdam.Error{Op: "daemon.startKeeper", Kind: cofferdam.Unavailable, Subject: "folder of the keeper's socket", Reason: err.Error(), Hint: "choose another with --keeper", Err: err}
+	}
+	args = append([]string{"--socket", slot.Socket, "--state", slot.State, "--detach"}, args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(s.Programs, keeper.Program), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C at the server's terminal is not for it
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		reason, hint := said(string(out), err.Error())
+		return &cofferdam.Error{Op: "daemon.startKeeper", Kind: cofferdam.Unavailable, Subject: "starting " + keeper.Program, Reason: reason, Hint: hint}
+	}
+	return nil
+}
+
+// said takes reason and hint out of what a sister printed before it ended.
+func said(out, otherwise string) (reason, hint string) {
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if h, ok := strings.CutPrefix(line, "hint: "); ok {
+			hint = h
+		} else if line != "" {
+			reason = strings.TrimPrefix(line, keeper.Program+": ")
+		}
+	}
+	if reason == "" {
+		reason = otherwise
+	}
+	if hint == "" {
+		hint = "cofferdam doctor checks this host"
+	}
+	return fmt.Sprintf("%.500s", reason), fmt.Sprintf("%.500s", hint)
+}
