@@ -27,7 +27,7 @@ func sweep(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".git.new") || strings.HasPrefix(e.Name(), LookPrefix) {
+		if strings.HasSuffix(e.Name(), ".git.new") || strings.HasPrefix(e.Name(), LookPrefix) || strings.HasPrefix(e.Name(), bundlePrefix) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
