@@ -9,6 +9,8 @@ ONLY ?=
 PACKAGES ?= ./...
 FUZZTIME ?= 20s
 STAGE := build/stage
+# What a Mac needs: the command line, and run with its walls.
+MAC := ./cmd/cofferdam ./internal/local ./sandbox/seatbelt ./sandbox/hostview
 # Two heavy packages at a time would fight for the same few processors.
 TEST := go test -json -timeout 50m -p 2
 
@@ -28,6 +30,7 @@ demo: build ## try it: one task from request to merge (AGENT=loop, claude, codex
 
 test: build ## test it: everything, as continuous integration does
 	@$(STAGE) vet go vet ./...
+	@$(STAGE) vet-mac env GOOS=darwin GOARCH=arm64 go vet $(MAC)
 	@cd cmd/cofferdam-engine && ../../$(STAGE) engine-tests go test ./...
 	@$(STAGE) tests sh -c '$(TEST) $(PACKAGES) | go run ./build/summary'
 
