@@ -189,16 +189,34 @@ func (sh *Shelf) run(ctx context.Context, out io.Writer, program string, args ..
 // Touched names a file, or all files of a folder, as they are: what is written
 // to one of them changes a time that only the kernel sets.
 func Touched(path string) (string, error) {
+	return touched(path, func(string) bool { return false })
+}
+
+// stampOf is the same for the files of a snapshot but its description, whatever
+// the snapshot's folder is called.
+func stampOf(dir string) (string, error) {
+	return touched(dir, func(name string) bool { return name == "." || name == description })
+}
+
+// whole is the stamp of a snapshot's files together with what its description says.
+func whole(files string, said []byte) string { return fmt.Sprintf("%s %x", files, sha256.Sum256(said)) }
+
+// touched leaves out what skip says; names are those below path.
+func touched(path string, skip func(name string) bool) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(path, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(path, name)
+		if err != nil || skip(below) {
 			return err
 		}
 		var st unix.Stat_t
 		if err := unix.Lstat(name, &st); err != nil {
 			return &fs.PathError{Op: "looking at", Path: name, Err: err}
 		}
-		fmt.Fprintf(h, "%q %d %d %d %d %d\n", name, st.Dev, st.Ino, st.Size, st.Ctim.Nano(), st.Mtim.Nano())
+		fmt.Fprintf(h, "%q %d %d %o %d %d %d\n", below, st.Dev, st.Ino, st.Mode, st.Size, st.Ctim.Nano(), st.Mtim.Nano())
 		return nil
 	})
 	return hex.EncodeToString(h.Sum(nil)), err

@@ -174,18 +174,21 @@ func (sh *Shelf) room(need int64) error {
 // Keep ends what Add began: the snapshot is whole and can be opened. After an
 // error there is none.
 func (sh *Shelf) Keep(ctx context.Context, s *Stored) error {
-	err := s.describe(ctx, sh)
+	stamp, err := s.describe(ctx, sh)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	delete(sh.adding, s.ID)
-	whole := strings.TrimSuffix(s.dir, unfinished)
+	dir := strings.TrimSuffix(s.dir, unfinished)
 	if err == nil {
-		err = os.Rename(s.dir, whole)
+		err = os.Rename(s.dir, dir)
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(s.dir))
 	}
-	s.dir = whole
+	s.dir = dir
+	sh.proving.Lock()
+	defer sh.proving.Unlock()
+	sh.remember(stamp, s.Digest)
 	return nil
 }
 
@@ -198,8 +201,9 @@ func (sh *Shelf) Drop(s *Stored) error {
 	return err
 }
 
-// describe says in the snapshot what it is.
-func (s *Stored) describe(ctx context.Context, sh *Shelf) error {
+// describe says in the snapshot what it is. What it returns is the stamp of what
+// it read: a snapshot with the same one need not be read again.
+func (s *Stored) describe(ctx context.Context, sh *Shelf) (string, error) {
 	err := filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -208,17 +212,21 @@ func (s *Stored) describe(ctx context.Context, sh *Shelf) error {
 		s.Size += n
 		return err
 	})
+	if err != nil {
+		return "", err
+	}
+	before, err := stampOf(s.dir) // before it is read: what is changed meanwhile has another one later
 	if err == nil {
 		s.Digest, err = s.digest(ctx, sh)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	data, err := json.Marshal(s)
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.WriteFile(s.Path(description), data, 0o600)
 	}
-	return os.WriteFile(s.Path(description), data, 0o600)
+	return whole(before, data), err
 }
 
 // Open returns a snapshot whose every byte is what was kept. It is not removed
@@ -239,7 +247,7 @@ func (sh *Shelf) Open(ctx context.Context, id sandbox.SnapshotID) (s *Stored, re
 	}
 	err = json.Unmarshal(data, s)
 	if err == nil {
-		err = sh.prove(ctx, s)
+		err = sh.prove(ctx, s, data)
 	}
 	if err == nil && s.ID != id {
 		err = errors.New("it is another one")
@@ -284,16 +292,18 @@ func (sh *Shelf) giveBack(id sandbox.SnapshotID) {
 	}
 }
 
-// prove compares a snapshot with its digest. Files that nobody touched since
-// they were last read are not read again: the kernel keeps when that was.
-func (sh *Shelf) prove(ctx context.Context, s *Stored) error {
+// prove compares a snapshot with its digest; said is its description. Files that
+// nobody touched since they were last read are not read again: the kernel keeps
+// when that was.
+func (sh *Shelf) prove(ctx context.Context, s *Stored, said []byte) error {
 	sh.proving.Lock()
 	defer sh.proving.Unlock()
-	stamp, err := Touched(s.dir)
+	files, err := stampOf(s.dir)
 	if err != nil {
 		return err
 	}
-	if sh.proved[stamp] == s.Digest {
+	stamp := whole(files, said)
+	if known, ok := sh.proved[stamp]; ok && known == s.Digest {
 		return nil
 	}
 	found, err := s.digest(ctx, sh)
@@ -303,11 +313,17 @@ func (sh *Shelf) prove(ctx context.Context, s *Stored) error {
 	if found != s.Digest {
 		return fmt.Errorf("its digest is %s, not %s", found, s.Digest)
 	}
+	sh.remember(stamp, s.Digest)
+	return nil
+}
+
+// remember says that what has this stamp was read and has this digest. proving
+// is held.
+func (sh *Shelf) remember(stamp string, d cofferdam.Digest) {
 	if sh.proved == nil || len(sh.proved) >= MaxSnapshots {
 		sh.proved = map[string]cofferdam.Digest{}
 	}
-	sh.proved[stamp] = s.Digest
-	return nil
+	sh.proved[stamp] = d
 }
 
 // Remove removes a snapshot. Who uses it goes on, and nobody finds it any more.

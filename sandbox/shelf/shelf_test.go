@@ -1,6 +1,7 @@
 package shelf
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -71,7 +72,9 @@ func TestHalfIsSwept(t *testing.T) {
 	must(t, fill(taking))
 	described, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
 	must(t, err)
-	must(t, fill(described), described.describe(t.Context(), sh)) // killed just before its rename
+	must(t, fill(described))
+	_, err = described.describe(t.Context(), sh)
+	must(t, err) // killed just before its rename
 	removing := keep(t, sh, newID())
 	must(t, os.Remove(removing.Path(description)))
 	next := &Shelf{Dir: sh.Dir, Tier: "test"}
@@ -104,15 +107,24 @@ func TestTamperedIsRefused(t *testing.T) {
 			return errors.Join(os.Remove(s.Path("memory")), os.Symlink("/etc/passwd", s.Path("memory")))
 		},
 		"description": func(s *Stored) error { return os.WriteFile(s.Path(description), []byte("{}"), 0o600) },
-		"no JSON":     func(s *Stored) error { return os.WriteFile(s.Path(description), nil, 0o600) },
+		"digest taken out": func(s *Stored) error {
+			bare := *s
+			bare.Digest = ""
+			data, err := json.Marshal(bare)
+			return errors.Join(err, os.WriteFile(s.Path(description), data, 0o600), os.WriteFile(s.Path("memory"), []byte("memoru"), 0o600))
+		},
+		"no JSON": func(s *Stored) error { return os.WriteFile(s.Path(description), nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			sh := newShelf(t)
-			s := keep(t, sh, newID())
+			s, early := keep(t, sh, newID()), keep(t, sh, newID())
 			_, release, err := sh.Open(t.Context(), s.ID)
 			must(t, err)
 			release()
-			must(t, change(s))
+			must(t, change(s), change(early)) // early was never opened: Keep alone has read it
+			_, _, err = sh.Open(t.Context(), early.ID)
+			wantKind(t, "open what was kept", err, cofferdam.Tampered)
+			must(t, sh.Remove(early.ID))
 			_, _, err = sh.Open(t.Context(), s.ID)
 			wantKind(t, "open", err, cofferdam.Tampered)
 			must(t, sh.Remove(s.ID))
@@ -120,6 +132,28 @@ func TestTamperedIsRefused(t *testing.T) {
 				t.Errorf("left: %q", got)
 			}
 		})
+	}
+}
+
+// TestReadOnce: what Keep has read is not read again while nobody touches it,
+// and is by the next keeper.
+func TestReadOnce(t *testing.T) {
+	sh := newShelf(t)
+	s := keep(t, sh, newID())
+	for range 2 {
+		_, release, err := sh.Open(t.Context(), s.ID)
+		must(t, err)
+		release()
+	}
+	if len(sh.proved) != 1 {
+		t.Errorf("%d stamps, want the one of Keep", len(sh.proved))
+	}
+	next := &Shelf{Dir: sh.Dir, Tier: "test"}
+	_, release, err := next.Open(t.Context(), s.ID)
+	must(t, err)
+	release()
+	if len(next.proved) != 1 {
+		t.Error("the next keeper has proved nothing")
 	}
 }
 
