@@ -137,6 +137,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
 		{"its trace", "the last 200", "internal/local/record.go", "keptTraces"},
 		{"its trace", "60 seconds", "internal/local/record.go", "settled"},
+		{"on a Mac", "1,024 paths", "sandbox/seatbelt/profile.go", "MaxPaths"},
+		{"the proxy of a box without a network device", "256 connections", "gateway/proxy/proxy.go", "MaxConnections"},
 		{"hosts that were refused", "16 are", "internal/local/refused.go", "maxRefused"},
 		{"hosts that were refused", "3 named", "internal/cli/run.go", "shownHosts"},
 		{"text of a task", "256 KiB", "task/request.go", "MaxText"},
