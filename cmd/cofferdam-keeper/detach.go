@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,7 +30,7 @@ func (s settings) background(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	cmd := exec.Command("/proc/self/exe", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--pool", strconv.Itoa(s.pool), "--ready", "3")
+	cmd := exec.Command("/proc/self/exe", s.args("--ready", "3")...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", minimalEnv(), []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -36,7 +36,7 @@ func (s settings) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
 	}
-	args := []string{os.Args[0], "--inside", "--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--pool", strconv.Itoa(s.pool), "--ready", fmt.Sprint(s.ready)}
+	args := append([]string{os.Args[0]}, s.args("--inside", "--ready", fmt.Sprint(s.ready))...)
 	if s.user {
 		args = append(args, "--user")
 	}
@@ -85,13 +85,14 @@ func (s settings) keep(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.end(ctx)) }()
+	s.inherit(ctx, log)
 	l, err := s.listen()
 	if err != nil {
 		return err
 	}
 	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()), slog.String("build", build))
 	ready(nil)
-	err = keeper.Serve(ctx, l, d.of, keeper.Options{Build: build, State: s.state, Args: s.kept(), Log: log})
+	err = keeper.Serve(ctx, l, d.of, keeper.Options{Build: build, State: s.state, Args: s.heirs(), Log: log})
 	log.InfoContext(ctx, "keeper ends, and every box with it")
 	return err
 }
@@ -102,8 +103,8 @@ const closeTime = time.Minute
 // lockTime is how long a keeper tries to get its state folder.
 const lockTime = 500 * time.Millisecond
 
-// kept are the flags of this keeper that another one in its place is to have.
-func (s settings) kept() []string {
+// heirs are the flags that another keeper in the place of this one is to have.
+func (s settings) heirs() []string {
 	args := []string{"--pool", strconv.Itoa(s.pool)}
 	if s.limits != "" {
 		args = append(args, "--limits", s.limits)

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 
 	"cofferdam"
 	"cofferdam/internal/userns"
@@ -39,6 +41,7 @@ type settings struct {
 	limits        string // "required", "watched" or "": required, unless an ordinary user runs it
 	kernel        string // of machines; "": the one that is installed
 	pool          int    // boxes of each kind that are made ahead
+	kept          string // folder of the installation's first keeper; "": state
 	inside        bool   // this process has its own mount namespace already
 	user          bool   // it was started as uid 0 of an ordinary user's namespace
 	ready         int    // descriptor on which a detached keeper reports; 0: none
@@ -47,7 +50,7 @@ type settings struct {
 
 const usage = `cofferdam-keeper owns the boxes of this host.
 
-usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--kernel PATH] [--detach]
+usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--kernel PATH] [--kept FOLDER] [--detach]
        cofferdam-keeper --check [--state FOLDER] [--limits HOW] [--kernel PATH]
 
   --socket PATH    unix socket for the server (default ` + defaultSocket + `)
@@ -59,6 +62,9 @@ usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool 
                    stopped with about 15 MiB, is used once, and goes when nobody asked for 15 minutes
   --kernel PATH    kernel of tier microvm: a file, or a folder with boot/ and lib/modules/
                    (default: the folder kernel beside this program, else an installed cloud kernel)
+  --kept FOLDER    state folder of the first keeper, for one that replaces it: workspaces lie there, and
+                   what else outlives a keeper is taken over from those that have ended
+                   (default: the state folder)
   --detach         start in the background; return when boxes can be made
   --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made
 
@@ -102,6 +108,7 @@ func parse(args []string, help io.Writer) (settings, error) {
 	set.StringVar(&s.limits, "limits", "", "")
 	set.StringVar(&s.kernel, "kernel", "", "")
 	set.IntVar(&s.pool, "pool", defaultPool, "")
+	set.StringVar(&s.kept, "kept", "", "")
 	set.BoolVar(&s.inside, "inside", false, "")
 	set.BoolVar(&s.user, "user", false, "")
 	set.IntVar(&s.ready, "ready", 0, "")
@@ -119,7 +126,8 @@ func parse(args []string, help io.Writer) (settings, error) {
 	if err == nil && (s.pool < 0 || s.pool > gvisor.MaxPool) {
 		err = fmt.Errorf("--pool is 0 to %d, not %d", gvisor.MaxPool, s.pool)
 	}
-	for _, path := range []*string{&s.socket, &s.state, &s.kernel} {
+	s.kept = cmp.Or(s.kept, s.state)
+	for _, path := range []*string{&s.socket, &s.state, &s.kept, &s.kernel} {
 		if err == nil && (*path != "" || path != &s.kernel) {
 			*path, err = filepath.Abs(*path)
 		}
@@ -153,6 +161,13 @@ func (s settings) run(ctx context.Context) error {
 	return s.keep(ctx)
 }
 
+// args are the flags that say the same as s, for this program started again.
+func (s settings) args(more ...string) []string {
+	return append([]string{
+		"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--kept", s.kept, "--pool", strconv.Itoa(s.pool),
+	}, more...)
+}
+
 // driver says where the driver finds its programs: beside this one.
 func (s settings) driver() (gvisor.Options, error) {
 	dir := s.programs
@@ -163,7 +178,7 @@ func (s settings) driver() (gvisor.Options, error) {
 		}
 	}
 	return gvisor.Options{
-		Root: s.state, Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
+		Root: s.state, Workspaces: filepath.Join(s.kept, "workspaces"), Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
 		Watched: s.limits == limitsWatched || s.limits == "" && userns.Inside(), User: s.user, Pool: s.pool,
 	}, nil
 }

@@ -39,7 +39,7 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 	if s.user {
 		return d, nil // of an ordinary user the other tiers take root
 	}
-	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Init: o.Init, Log: log})
+	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Workspaces: filepath.Join(s.kept, "process", "workspaces"), Init: o.Init, Log: log})
 	if d.missed(sandbox.Process, err) {
 		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
 	}

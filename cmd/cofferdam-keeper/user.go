@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 
 	"cofferdam"
 	"cofferdam/internal/userns"
@@ -20,7 +19,7 @@ const readyFD = 4
 
 // asUser starts this program as uid 0 of a namespace of the user's own.
 func (s settings) asUser(ctx context.Context) error {
-	args := []string{"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--pool", strconv.Itoa(s.pool), "--user"}
+	args := s.args("--user")
 	switch {
 	case s.check:
 		return s.examineAsUser(ctx, append(args, "--check"))

@@ -39,7 +39,7 @@ func (s *server) startKeeper(ctx context.Context, slot keeper.Slot, args []strin
 	if err := os.MkdirAll(filepath.Dir(slot.Socket), 0o700); err != nil {
 		return &cofferdam.Error{Op: "daemon.startKeeper", Kind: cofferdam.Unavailable, Subject: "folder of the keeper's socket", Reason: err.Error(), Hint: "choose another with --keeper", Err: err}
 	}
-	args = append([]string{"--socket", slot.Socket, "--state", slot.State, "--detach"}, args...)
+	args = append([]string{"--socket", slot.Socket, "--state", slot.State, "--kept", s.KeeperState, "--detach"}, args...)
 	cmd := exec.CommandContext(ctx, filepath.Join(s.Programs, keeper.Program), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C at the server's terminal is not for it
 	cmd.WaitDelay = time.Second

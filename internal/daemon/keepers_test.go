@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cofferdam"
@@ -15,6 +16,8 @@ import (
 
 func script(t *testing.T, path, text string) {
 	t.Helper()
+	syscall.ForkLock.RLock() // a forked process would hold it open for writing
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +66,7 @@ func TestMissingLayerStartsNoKeeper(t *testing.T) {
 // server's reason.
 func TestKeeperThatCannotStart(t *testing.T) {
 	programs := fakePrograms(t, `echo "$@" > $(dirname $0)/args; echo "cofferdam-keeper: no TUN device: /dev/net/tun" >&2; echo "hint: modprobe tun" >&2; exit 1`)
-	s := &server{Config: config.Config{Programs: programs}, log: slog.New(slog.DiscardHandler)}
+	s := &server{Config: config.Config{Programs: programs, KeeperState: "/k"}, log: slog.New(slog.DiscardHandler)}
 	dir := t.TempDir()
 	slot := keeper.Slot{Socket: filepath.Join(dir, "run", "k.sock"), State: filepath.Join(dir, "k")}
 	err := s.startKeeper(context.Background(), slot, []string{"--limits", "watched"})
@@ -71,7 +74,7 @@ func TestKeeperThatCannotStart(t *testing.T) {
 		t.Errorf("%v (%s)", err, cofferdam.HintOf(err))
 	}
 	args, err := os.ReadFile(filepath.Join(programs, "args"))
-	if want := "--socket " + slot.Socket + " --state " + slot.State + " --detach --limits watched\n"; err != nil || string(args) != want {
+	if want := "--socket " + slot.Socket + " --state " + slot.State + " --kept /k --detach --limits watched\n"; err != nil || string(args) != want {
 		t.Errorf("keeper was called with %q (%v), want %q", args, err, want)
 	}
 	script(t, filepath.Join(programs, keeper.Program), "exit 3")
