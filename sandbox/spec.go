@@ -153,6 +153,15 @@ func Refuse(op, subject, reason, hint string) error {
 	return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
 }
 
+// Wrap makes err one that a person can read; one that is stays as it is.
+func Wrap(op, subject, hint string, err error) error {
+	var known *cofferdam.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: err.Error(), Hint: hint, Err: err}
+}
+
 // checkEnv refuses an environment image that cannot be mounted.
 func checkEnv(op string, s Spec) error {
 	subject := fmt.Sprintf("environment image %.200q", s.Env)

@@ -123,6 +123,15 @@ func (l *Life) Move(to BoxState, reason, actor string) error {
 	return nil
 }
 
+// Conflict refuses something that the state does not allow.
+func (l *Life) Conflict(op, subject string) error {
+	now := l.Now()
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Conflict, Subject: subject,
+		Reason: fmt.Sprintf("it is %s: %s", now.State, now.Reason), Hint: "resume it first, or start a new one if it has ended",
+	}
+}
+
 // Wait returns once the box is in one of the states, or is over: then the
 // change says how. It returns ctx's error when that ends first.
 func (l *Life) Wait(ctx context.Context, states ...BoxState) (Change, error) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/sandbox"
 )
 
 // quietPatience is how long pid 1 may take to answer quiet and wake: it answers
@@ -51,6 +52,21 @@ func (h *Host) Release() {
 		}
 	}
 	h.moveLife()
+}
+
+// GoOn takes calls again after the box stood still: its life says which state
+// it goes on in, and why.
+func (h *Host) GoOn(why, actor string) error {
+	state := sandbox.Ready
+	switch ever, running := h.Commands(); {
+	case running > 0:
+		state = sandbox.Busy
+	case ever > 0:
+		state = sandbox.Idle
+	}
+	err := h.o.Life.Move(state, why, actor)
+	h.Release()
+	return err
 }
 
 // refusal is what a call gets while the host is held. Host.mu is held.

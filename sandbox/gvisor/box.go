@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cofferdam"
@@ -22,7 +23,8 @@ import (
 // box is one box. Its fields are set while it is built, before others see it.
 type box struct {
 	sandbox.Lacks
-	life      *sandbox.Life
+	*sandbox.Life
+	*guest.Host
 	d         *Driver
 	spec      sandbox.Spec    // complete: every limit is set
 	name      cofferdam.BoxID // of all it has on the host; spec.ID, unless it was made ahead
@@ -34,9 +36,9 @@ type box struct {
 	keepable  bool       // it was made ahead, with a workspace that can be kept
 	net       *netns.Namespace
 	container *container.Container
-	host      *guest.Host
 	console   *console
-	meter     *meter
+	meter     guest.Meter
+	relieved  atomic.Int64 // when pid 1 was last asked to end a process, in nanoseconds
 
 	step sync.Mutex // held while the box is stopped, written down or made to go on
 	rest rest       // what it does instead of running; guarded by step
@@ -59,18 +61,13 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: flagsOf(b),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Workspace: b.kept.About(),
 	}
-	s.Changes = b.life.Changes()
+	s.Changes = b.Life.Changes()
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
 	if s.State == sandbox.Failed {
 		s.Reason = b.whyEnded(s.Reason)
 	}
 	return s, nil
-}
-
-// Wait returns once the box is in one of the states, or is over.
-func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
-	return b.life.Wait(ctx, states...)
 }
 
 // flags are those of the sandbox program, and how the workspace has its size.
@@ -100,22 +97,6 @@ func (b *box) whyEnded(known string) string {
 	return known
 }
 
-// Start starts a command and returns without waiting for its end.
-func (b *box) Start(ctx context.Context, c sandbox.Command) error { return b.host.Start(ctx, c) }
-
-// Attach sends a command's output to sink and returns its result.
-func (b *box) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
-	return b.host.Attach(ctx, id, from, sink)
-}
-
-// Write sends p to a command's standard input.
-func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
-	return b.host.Write(ctx, id, p, eof)
-}
-
-// Kill ends a command with everything it started.
-func (b *box) Kill(ctx context.Context, id cofferdam.ExecID) error { return b.host.Kill(ctx, id) }
-
 // Wire lends a fresh queue of the box's network device.
 func (b *box) Wire(ctx context.Context) (*os.File, error) {
 	if err := ctx.Err(); err != nil {
@@ -134,7 +115,7 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // Destroy ends the box and removes all it had. What ctx says does not stop it
 // halfway.
 func (b *box) Destroy(context.Context) error {
-	_ = b.life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
+	_ = b.Life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
 	b.d.cgroups.kill(string(b.name))                                             // so that no step of it is waited for
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
@@ -142,13 +123,9 @@ func (b *box) Destroy(context.Context) error {
 			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err,
 		}
 	}
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	if b.d.boxes[b.spec.ID] == b {
-		delete(b.d.boxes, b.spec.ID)
-	}
-	_ = b.life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
-	_ = b.life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
+	b.d.Forget(b.spec.ID, b)
+	_ = b.Life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
+	_ = b.Life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
 	return nil
 }
 
@@ -166,8 +143,8 @@ func (b *box) tearDown(reason string) error {
 	var errs []error
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
-	if b.host != nil {
-		errs = append(errs, b.host.Close(reason))
+	if b.Host != nil {
+		errs = append(errs, b.Host.Close(reason))
 	}
 	if b.container != nil {
 		if err := b.container.Destroy(); err != nil {

@@ -34,14 +34,15 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := d.checker.refuse(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.reserve(spec.ID); err != nil {
+	if _, err := d.Reserve(spec.ID); err != nil {
 		return nil, err
 	}
 	b, err := d.make(ctx, spec)
-	d.settle(spec.ID, b)
 	if err != nil {
-		return nil, wrap(err, spec.ID)
+		d.Forget(spec.ID, nil)
+		return nil, sandbox.Wrap("gvisor.Create", "start box "+string(spec.ID), "cofferdam doctor checks this host", err)
 	}
+	d.Settle(b)
 	return b, nil
 }
 
@@ -64,8 +65,8 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		b.abandon(ctx)
 		return nil, err
 	}
-	if err = b.life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
-		err = b.goOn("the commands of its snapshot", sandbox.ByDriver)
+	if err = b.Life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
+		err = b.GoOn("the commands of its snapshot", sandbox.ByDriver)
 	}
 	if err != nil { // it has ended meanwhile
 		b.abandon(ctx)
@@ -75,31 +76,21 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 }
 
 func (d *Driver) newBox(spec sandbox.Spec) *box {
-	return &box{
-		d: d, Lacks: d.Lacks, life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
-		dir: d.boxDir(spec.ID), meter: newMeter(),
+	b := &box{
+		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
+		dir: d.boxDir(spec.ID),
 	}
+	b.meter.Look, b.meter.Crowded = b.look, b.crowded
+	return b
 }
 
 // abandon removes a box that nobody will have. Whatever ctx says, what was built
 // of it must go.
 func (b *box) abandon(ctx context.Context) {
-	_ = b.life.Move(sandbox.Stopping, "it is not wanted", sandbox.ByDriver)
+	_ = b.Life.Move(sandbox.Stopping, "it is not wanted", sandbox.ByDriver)
 	b.d.cgroups.kill(string(b.name))
 	if left := b.tearDown("it could not be started"); left != nil {
 		b.d.o.Log.ErrorContext(ctx, "removing what is left of a box", slog.Any("box", b.name), slog.Any("err", left))
-	}
-}
-
-// wrap makes err one that a person can read.
-func wrap(err error, id cofferdam.BoxID) error {
-	var known *cofferdam.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return &cofferdam.Error{
-		Op: "gvisor.Create", Kind: cofferdam.Unavailable, Subject: "start box " + string(id), Err: err,
-		Reason: err.Error(), Hint: "cofferdam doctor checks this host",
 	}
 }
 
@@ -179,14 +170,14 @@ func (b *box) boot(ctx context.Context) error {
 		closeAll(host[:2])
 		return missing("gvisor", "the sandbox did not start: "+err.Error(), "cofferdam doctor checks this host", err)
 	}
-	b.host, err = guest.NewHost(host[0], host[1], b.d.journalDir(b.name), guestOptions(b))
+	b.Host, err = guest.NewHost(host[0], host[1], b.d.journalDir(b.name), guestOptions(b))
 	if err != nil {
 		closeAll(host[:2])
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	if err := b.host.Ready(ctx); err != nil {
+	if err := b.Host.Ready(ctx); err != nil {
 		return errors.Join(err, b.console.err())
 	}
 	return nil
@@ -217,7 +208,7 @@ func guestOptions(b *box) guest.Options {
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
 			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: identity(b.spec),
 		},
-		Watch: b.watch, Life: b.life,
+		Watch: b.meter.Watch, Life: b.Life,
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -50,6 +49,7 @@ type Options struct {
 // calls New sees to that.
 type Driver struct {
 	sandbox.Lacks
+	*sandbox.Book[*box]
 	o        Options
 	state    string // gVisor's own files; a short path, since there are sockets in it
 	conf     *config.Config
@@ -65,9 +65,6 @@ type Driver struct {
 	templates templates
 	imageMu   sync.Mutex
 	roots     map[string]int // boxes that use each root; guarded by imageMu
-
-	mu    sync.Mutex
-	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
@@ -90,7 +87,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, boxes: map[cofferdam.BoxID]*box{}}
+	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
 	d.shelf.Dir, d.shelf.Tier, d.shelf.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
 	silenceLibrary()
@@ -227,92 +224,11 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 	return d.checker.all(ctx), ctx.Err()
 }
 
-// Open finds a box that this process made.
-func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b := d.boxes[id]; b != nil {
-		return b, nil
-	}
-	return nil, &cofferdam.Error{
-		Op: "gvisor.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
-		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one",
-	}
-}
-
-// List returns every box there is.
-func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
-	d.mu.Lock()
-	boxes := make([]*box, 0, len(d.boxes))
-	for _, b := range d.boxes {
-		if b != nil {
-			boxes = append(boxes, b)
-		}
-	}
-	d.mu.Unlock()
-	list := make([]sandbox.Status, 0, len(boxes))
-	for _, b := range boxes {
-		s, err := b.Status(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, nil
-}
-
 // Close destroys every box and gives the state folder up.
 func (d *Driver) Close(ctx context.Context) error {
 	d.pool.close()
-	d.mu.Lock()
-	boxes := make([]*box, 0, len(d.boxes))
-	for _, b := range d.boxes {
-		if b != nil {
-			boxes = append(boxes, b)
-		}
-	}
-	d.mu.Unlock()
-	var errs []error
-	for _, b := range boxes {
-		errs = append(errs, b.Destroy(ctx))
-	}
+	errs := []error{d.DestroyAll(ctx)}
 	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")), os.RemoveAll(d.state))
 	d.cgroups.close()
 	return errors.Join(errs...)
-}
-
-var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
-
-// reserve takes an id for a box that is about to be made.
-func (d *Driver) reserve(id cofferdam.BoxID) error {
-	if !boxIDs.MatchString(string(id)) {
-		return invalid(fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, taken := d.boxes[id]; taken {
-		return &cofferdam.Error{
-			Op: "gvisor.Create", Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
-			Hint: "open it, or choose another id",
-		}
-	}
-	if len(d.boxes) >= maxBoxes {
-		return &cofferdam.Error{
-			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "box " + string(id),
-			Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end",
-		}
-	}
-	d.boxes[id] = nil
-	return nil
-}
-
-// settle ends a reservation: b takes the place, or nobody does.
-func (d *Driver) settle(id cofferdam.BoxID, b *box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b == nil {
-		delete(d.boxes, id)
-		return
-	}
-	d.boxes[id] = b
 }

@@ -45,7 +45,7 @@ func (b *box) fork(ctx context.Context) error {
 		closeAll(host[:2])
 		return missing("gvisor", "the snapshot could not go on: "+err.Error(), "remove the snapshot and take a new one", err)
 	}
-	b.host, err = guest.RestoreHost(host[0], host[1], b.d.journalDir(b.name), guestOptions(b), s.Guest)
+	b.Host, err = guest.RestoreHost(host[0], host[1], b.d.journalDir(b.name), guestOptions(b), s.Guest)
 	if err != nil {
 		closeAll(host[:2])
 		return err
@@ -54,7 +54,7 @@ func (b *box) fork(ctx context.Context) error {
 	if err := nameBox(b.d.conf, b.container, b.spec.Hostname); err != nil {
 		return err
 	}
-	if err := b.host.Wake(ctx, identity(b.spec)); err != nil {
+	if err := b.Host.Wake(ctx, identity(b.spec)); err != nil {
 		return errors.Join(err, b.console.err())
 	}
 	return nil

@@ -108,7 +108,7 @@ func checkClones(t *testing.T, clones []sandbox.Box) {
 		}
 		// Its command goes on: what it prints from here on is its own.
 		must(t, c.Write(ctx, "count", fmt.Appendf(nil, "%d\n", 40+i), true))
-		done, _, err := c.(*box).host.Result(ctx, "count")
+		done, _, err := c.(*box).Host.Result(ctx, "count")
 		must(t, err)
 		_, wait := follow(t, c, "count", done.Stdout)
 		if r := wait(); r.Exit != 40+i || r.Lost {

@@ -109,7 +109,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 			if p, err := os.FindProcess(c.SandboxPid()); err != nil || p.Kill() != nil {
 				t.Fatal("cannot kill the sandbox")
 			}
-			<-b.(*box).host.Done()
+			<-b.(*box).Host.Done()
 			if s, err := b.Status(context.Background()); err != nil || s.State != sandbox.Failed || s.Reason == "" {
 				t.Errorf("status of a killed box: %+v, %v", s, err)
 			}

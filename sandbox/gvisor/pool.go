@@ -135,7 +135,7 @@ func (b *box) wakeAs(ctx context.Context, spec sandbox.Spec) error {
 			return err
 		}
 	}
-	return b.host.Wake(ctx, identity(b.spec))
+	return b.Host.Wake(ctx, identity(b.spec))
 }
 
 func (p *pool) wake() {
@@ -203,9 +203,7 @@ func (p *pool) makeOne(ctx context.Context) bool {
 // wanted returns a kind that has too few boxes. The pool stays within what a
 // host may hold.
 func (p *pool) wanted() (key string, spec sandbox.Spec, ok bool) {
-	p.d.mu.Lock()
-	room := maxBoxes - len(p.d.boxes)
-	p.d.mu.Unlock()
+	room := maxBoxes - p.d.Count()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.kinds {
@@ -234,7 +232,7 @@ func (p *pool) trim(ctx context.Context, now time.Time) {
 		var alive []*box
 		for _, b := range k.boxes {
 			select {
-			case <-b.host.Done():
+			case <-b.Host.Done():
 				gone = append(gone, b)
 			default:
 				alive = append(alive, b)

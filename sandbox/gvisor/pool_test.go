@@ -146,7 +146,7 @@ func TestPoolBoxThatDied(t *testing.T) {
 	newBox(t, d)
 	dead := waiting(t, d, 1)[0]
 	must(t, unix.Kill(dead.container.SandboxPid(), unix.SIGKILL))
-	<-dead.host.Done()
+	<-dead.Host.Done()
 	b := newBox(t, d)
 	if got, r := sh(t, b, "echo up"); got != "up" || r.Exit != 0 || b.(*box).name == dead.name {
 		t.Errorf("%q %+v", got, r)

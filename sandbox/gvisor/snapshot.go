@@ -60,13 +60,13 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 	stopped := time.Now()
 	defer func() {
 		s.Paused = time.Since(stopped)
-		err = errors.Join(err, b.goOn("its snapshot was taken", sandbox.ByDriver))
+		err = errors.Join(err, b.GoOn("its snapshot was taken", sandbox.ByDriver))
 	}()
-	if err := b.host.Quiet(ctx); err != nil {
+	if err := b.Host.Quiet(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.host.Wake(context.WithoutCancel(ctx), identity(b.spec))) }()
-	s.Guest = b.host.State()
+	defer func() { err = errors.Join(err, b.Host.Wake(context.WithoutCancel(ctx), identity(b.spec))) }()
+	s.Guest = b.Host.State()
 	if err := b.container.Pause(); err != nil {
 		return err
 	}

@@ -3,11 +3,9 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 
 	"golang.org/x/sys/unix"
@@ -25,52 +23,23 @@ type rest struct {
 // Names of what a box holds while it is on disk.
 const suspendedDir = "suspended"
 
-// runningState is the state of a box that runs.
-func runningState(ever, running int) sandbox.BoxState {
-	switch {
-	case running > 0:
-		return sandbox.Busy
-	case ever > 0:
-		return sandbox.Idle
-	}
-	return sandbox.Ready
-}
-
 // conflict refuses a step that the box's state does not allow.
 func conflict(b *box, op, what string) error {
-	now := b.life.Now()
-	return &cofferdam.Error{
-		Op: "gvisor." + op, Kind: cofferdam.Conflict, Subject: what + " box " + string(b.spec.ID),
-		Reason: fmt.Sprintf("it is %s: %s", now.State, now.Reason), Hint: "resume it first, or start a new one if it has ended",
-	}
+	return b.Conflict("gvisor."+op, what+" box "+string(b.spec.ID))
 }
 
 // failed is the error of a step that did not work.
 func failed(b *box, op, what string, err error) error {
-	var known *cofferdam.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return &cofferdam.Error{
-		Op: "gvisor." + op, Kind: cofferdam.Unavailable, Subject: what + " box " + string(b.spec.ID), Reason: err.Error(), Err: err,
-		Hint: "look at its state; a box that has failed is destroyed and made anew",
-	}
+	return sandbox.Wrap("gvisor."+op, what+" box "+string(b.spec.ID), "look at its state; a box that has failed is destroyed and made anew", err)
 }
 
 // begin holds the box for a step that stops it. step is held by the caller.
 func (b *box) begin(op, what, why string) error {
-	if b.rest.paused || b.rest.onDisk || b.life.Move(sandbox.Suspending, why, sandbox.ByCaller) != nil {
+	if b.rest.paused || b.rest.onDisk || b.Life.Move(sandbox.Suspending, why, sandbox.ByCaller) != nil {
 		return conflict(b, op, what)
 	}
-	b.host.Hold("the box is " + why)
+	b.Host.Hold("the box is " + why)
 	return nil
-}
-
-// goOn ends what begin began: the box runs.
-func (b *box) goOn(why, actor string) error {
-	err := b.life.Move(runningState(b.host.Commands()), why, actor)
-	b.host.Release()
-	return err
 }
 
 // Pause stops all of the box's processes where they are: gVisor's kernel stops
@@ -84,16 +53,16 @@ func (b *box) Pause(context.Context) error {
 	if err := b.begin("Pause", "pause", "being paused"); err != nil {
 		return err
 	}
-	b.host.Hold("the box is paused")
+	b.Host.Hold("the box is paused")
 	err := b.container.Pause()
 	if err == nil {
 		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
 	}
 	if err != nil {
-		return errors.Join(failed(b, "Pause", "pause", err), b.goOn("it could not be paused", sandbox.ByDriver))
+		return errors.Join(failed(b, "Pause", "pause", err), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	b.rest.paused = true
-	return b.life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
+	return b.Life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
 }
 
 // Resume lets a paused or suspended box go on.
@@ -101,7 +70,7 @@ func (b *box) Resume(ctx context.Context) error {
 	b.step.Lock()
 	defer b.step.Unlock()
 	switch {
-	case b.life.Now().State.Over(), b.life.Now().State == sandbox.Stopping:
+	case b.Life.Now().State.Over(), b.Life.Now().State == sandbox.Stopping:
 		return conflict(b, "Resume", "resume")
 	case b.rest.paused:
 		err := unix.Kill(b.container.SandboxPid(), unix.SIGCONT)
@@ -112,7 +81,7 @@ func (b *box) Resume(ctx context.Context) error {
 			return failed(b, "Resume", "resume", err)
 		}
 		b.rest.paused = false
-		return b.goOn("it was resumed", sandbox.ByCaller)
+		return b.GoOn("it was resumed", sandbox.ByCaller)
 	case b.rest.onDisk:
 		return b.restore(ctx)
 	}
@@ -131,13 +100,13 @@ func (b *box) Suspend(ctx context.Context) error {
 		return err
 	}
 	if err := b.toDisk(ctx); err != nil {
-		if b.life.Now().State.Over() {
+		if b.Life.Now().State.Over() {
 			return failed(b, "Suspend", "suspend", err)
 		}
-		return errors.Join(failed(b, "Suspend", "suspend", err), b.goOn("it could not be written to disk", sandbox.ByDriver))
+		return errors.Join(failed(b, "Suspend", "suspend", err), b.GoOn("it could not be written to disk", sandbox.ByDriver))
 	}
-	b.host.Hold("the box is suspended")
-	return b.life.Move(sandbox.Suspended, "its memory is on disk", sandbox.ByCaller)
+	b.Host.Hold("the box is suspended")
+	return b.Life.Move(sandbox.Suspended, "its memory is on disk", sandbox.ByCaller)
 }
 
 // toDisk writes the box down and ends its processes. After an error it runs, or
@@ -150,17 +119,17 @@ func (b *box) toDisk(ctx context.Context) error {
 	if err := errors.Join(os.RemoveAll(image), os.Mkdir(image, 0o700)); err != nil {
 		return err
 	}
-	if err := b.host.Quiet(ctx); err != nil {
+	if err := b.Host.Quiet(ctx); err != nil {
 		return err
 	}
-	ends, err := b.host.Ends()
+	ends, err := b.Host.Ends()
 	if err == nil {
 		if err = writeDown(b.d.conf, b.container, image, false); err != nil {
 			closeAll(ends[:])
 		}
 	}
 	if err != nil {
-		return errors.Join(err, b.host.Wake(ctx, identity(b.spec)), os.RemoveAll(image))
+		return errors.Join(err, b.Host.Wake(ctx, identity(b.spec)), os.RemoveAll(image))
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
 	if err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name))); err != nil {
@@ -175,8 +144,8 @@ func (b *box) toDisk(ctx context.Context) error {
 func (b *box) fail(why, lost string) {
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
-	_ = b.life.Move(sandbox.Failed, why, sandbox.ByDriver) // refused once it is over
-	if err := b.host.Close(lost); err != nil {
+	_ = b.Life.Move(sandbox.Failed, why, sandbox.ByDriver) // refused once it is over
+	if err := b.Host.Close(lost); err != nil {
 		b.d.o.Log.Error("closing a box that failed", slog.Any("box", b.name), slog.Any("err", err))
 	}
 }
@@ -190,7 +159,7 @@ func (b *box) restore(ctx context.Context) error {
 	if err == nil {
 		closeAll(b.rest.ends[:])
 		b.rest = rest{}
-		err = b.host.Wake(ctx, identity(b.spec))
+		err = b.Host.Wake(ctx, identity(b.spec))
 	}
 	if err != nil {
 		b.fail("it could not be resumed: "+err.Error(), "the box could not be resumed")
@@ -199,5 +168,5 @@ func (b *box) restore(ctx context.Context) error {
 	if err := os.RemoveAll(b.path(suspendedDir)); err != nil {
 		return failed(b, "Resume", "resume", err)
 	}
-	return b.goOn("it was resumed from disk", sandbox.ByCaller)
+	return b.GoOn("it was resumed from disk", sandbox.ByCaller)
 }

@@ -16,9 +16,10 @@ import (
 
 // box is one box. Its fields are set while it is built, before others see it.
 type box struct {
-	d       *Driver
-	spec    sandbox.Spec // complete: every limit is set
-	life    *sandbox.Life
+	d    *Driver
+	spec sandbox.Spec // complete: every limit is set
+	*sandbox.Life
+	*guest.Host
 	created time.Time
 	folder
 	boot    bootFiles
@@ -26,7 +27,6 @@ type box struct {
 	console *console
 	link    *link
 	wire    *wire
-	host    *guest.Host
 
 	step sync.Mutex // held while it is paused, suspended, resumed or copied
 	rest string     // how it stands still, "" while it runs; guarded by step
@@ -59,7 +59,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
 		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits()), Limits: b.spec.Limits, Image: b.spec.Image,
-		Created: b.created, Changes: b.life.Changes(),
+		Created: b.created, Changes: b.Life.Changes(),
 	}
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -83,27 +83,6 @@ func flags(t vmm.Traits) []string {
 	return append(append([]string{"monitor=" + t.Name}, t.Flags...), "workspace=disk")
 }
 
-// Wait returns once the box is in one of the states, or is over.
-func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
-	return b.life.Wait(ctx, states...)
-}
-
-// Start starts a command and returns without waiting for its end.
-func (b *box) Start(ctx context.Context, c sandbox.Command) error { return b.host.Start(ctx, c) }
-
-// Attach sends a command's output to sink and returns its result.
-func (b *box) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
-	return b.host.Attach(ctx, id, from, sink)
-}
-
-// Write sends p to a command's standard input.
-func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
-	return b.host.Write(ctx, id, p, eof)
-}
-
-// Kill ends a command with everything it started.
-func (b *box) Kill(ctx context.Context, id cofferdam.ExecID) error { return b.host.Kill(ctx, id) }
-
 // Wire lends a fresh end of the box's network: a socket that reads and writes
 // one Ethernet frame at a time, as a queue of a TAP does.
 func (b *box) Wire(ctx context.Context) (*os.File, error) {
@@ -123,9 +102,9 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // Destroy ends the box and removes all it had. What ctx says does not stop it
 // halfway.
 func (b *box) Destroy(context.Context) error {
-	if !b.life.Now().State.Over() {
+	if !b.Life.Now().State.Over() {
 		// Refused only by a state in which it is being ended already.
-		_ = b.life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller)
+		_ = b.Life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller)
 	}
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
@@ -133,10 +112,10 @@ func (b *box) Destroy(context.Context) error {
 			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err,
 		}
 	}
-	if b.life.Now().State == sandbox.Stopping {
-		_ = b.life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
+	if b.Life.Now().State == sandbox.Stopping {
+		_ = b.Life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller)
 	}
-	_ = b.life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
+	_ = b.Life.Move(sandbox.Deleted, "nothing is left of it", sandbox.ByDriver)
 	return nil
 }
 
@@ -153,8 +132,8 @@ func (b *box) tearDown(reason string) error {
 		b.vm.End()
 		b.vm = nil
 	}
-	if b.host != nil {
-		errs = append(errs, b.host.Close(reason))
+	if b.Host != nil {
+		errs = append(errs, b.Host.Close(reason))
 	}
 	if b.link != nil {
 		b.link.close()
@@ -166,19 +145,9 @@ func (b *box) tearDown(reason string) error {
 	}
 	err := errors.Join(errs...)
 	if b.gone = err == nil; b.gone {
-		b.d.forget(b)
+		b.d.Forget(b.spec.ID, b)
 	}
 	return err
-}
-
-// forget gives up the place of a box that is gone.
-func (d *Driver) forget(b *box) {
-	d.mu.Lock()
-	known := d.boxes[b.spec.ID] == b
-	d.mu.Unlock()
-	if known {
-		d.release(b.spec.ID, b.user)
-	}
 }
 
 // lastPatience is how long a machine that is being ended may take to write.
@@ -187,19 +156,19 @@ const lastPatience = 20 * time.Second
 // finishSetup has the machine write what it holds of its environment to the
 // disk. Whoever destroys a box whose setup did not end well throws it away.
 func (b *box) finishSetup() error {
-	if !b.spec.SetupPhase || b.setupOver || b.host == nil || b.vm == nil {
+	if !b.spec.SetupPhase || b.setupOver || b.Host == nil || b.vm == nil {
 		return nil
 	}
 	b.setupOver = true // it is tried once: what cannot answer is ended all the same
 	select {
-	case <-b.host.Done():
+	case <-b.Host.Done():
 		return nil // it ended by itself, and its commands say so
 	default:
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
-	b.host.Hold("the box is being destroyed")
-	if err := b.host.Quiet(ctx); err != nil {
+	b.Host.Hold("the box is being destroyed")
+	if err := b.Host.Quiet(ctx); err != nil {
 		return fmt.Errorf("the environment may lack what was written last: %w", err)
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"cofferdam"
@@ -33,36 +32,23 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := d.checker.refuse(ctx, spec.Tier); err != nil {
 		return nil, err
 	}
-	user, err := d.reserve(spec.ID)
+	place, err := d.Reserve(spec.ID)
 	if err != nil {
 		return nil, err
 	}
 	b := &box{
-		d: d, spec: spec, life: sandbox.NewLife(), created: time.Now(), folder: folder{d.o.Root, string(spec.ID), user}, console: newConsole(), wire: new(wire),
+		d: d, spec: spec, Life: sandbox.NewLife(), created: time.Now(), folder: folder{d.o.Root, string(spec.ID), firstUser + place}, console: newConsole(), wire: new(wire),
 	}
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
 		if left := b.tearDown("it could not be started"); left != nil {
 			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", slog.Any("box", spec.ID), slog.Any("err", left))
 		}
-		d.release(spec.ID, user)
-		return nil, wrap("microvm.Create", "start box "+string(spec.ID), err)
+		d.Forget(spec.ID, nil)
+		return nil, sandbox.Wrap("microvm.Create", "start box "+string(spec.ID), "cofferdam doctor checks this host", err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.boxes[spec.ID] = b
+	d.Settle(b)
 	return b, nil
-}
-
-// wrap makes err one that a person can read.
-func wrap(op, subject string, err error) error {
-	var known *cofferdam.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Unavailable, Subject: subject, Err: err, Reason: err.Error(), Hint: "cofferdam doctor checks this host",
-	}
 }
 
 // build puts a box together. Everything it makes is known to tearDown.
@@ -95,7 +81,7 @@ func (b *box) build(ctx context.Context) error {
 	if b.link, w, r, err = newLink(); err != nil {
 		return err
 	}
-	if b.host, err = guest.NewHost(w, r, b.journalDir(), b.options()); err != nil {
+	if b.Host, err = guest.NewHost(w, r, b.journalDir(), b.options()); err != nil {
 		return errors.Join(err, w.Close(), r.Close())
 	}
 	if err := b.run(ctx, ""); err != nil {
@@ -103,10 +89,10 @@ func (b *box) build(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	if err := b.host.Ready(ctx); err != nil {
+	if err := b.Host.Ready(ctx); err != nil {
 		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
 	}
-	return b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
+	return b.Life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
 }
 
 // options are those of the host's half of the talk.
@@ -119,8 +105,8 @@ func (b *box) options() guest.Options {
 			OwnKernel: true, Disks: writableDisks(b.spec),
 			Identity: b.identity(),
 		},
-		Life:  b.life,
-		Watch: func(cofferdam.ExecID) func(*sandbox.Result) { return explain },
+		Life:  b.Life,
+		Watch: func(cofferdam.ExecID) func(*sandbox.Result) { return guest.Explain },
 	}
 }
 
@@ -130,13 +116,6 @@ func writableDisks(s sandbox.Spec) []string {
 		return []string{sandbox.WorkDir, sandbox.EnvDir}
 	}
 	return []string{sandbox.WorkDir}
-}
-
-// explain says in words when a command ended for want of memory.
-func explain(r *sandbox.Result) {
-	if slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) && r.Signal == 9 && !r.TimedOut {
-		r.Reason = "ended because the box needed more memory than its limit"
-	}
 }
 
 // identity is who the box is: new for each, also for a copy.

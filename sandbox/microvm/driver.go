@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
@@ -46,6 +45,7 @@ type Options struct {
 // Driver makes boxes of tier microvm, where this host's KVM runs machines, and
 // of tier microvm-emulated. One process uses one root.
 type Driver struct {
+	*sandbox.Book[*box]
 	o       Options
 	monitor vmm.Monitor
 	checker checker
@@ -55,10 +55,6 @@ type Driver struct {
 	cacheMu  sync.Mutex // held while something of the cache is made
 	hostRoot string     // guarded by cacheMu
 	hostSeen time.Time  // guarded by cacheMu
-
-	mu    sync.Mutex
-	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
-	users [maxBoxes]bool           // guarded by mu: taken user ids
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
@@ -78,7 +74,7 @@ func New(o Options) (*Driver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{o: o, monitor: &qemu.Monitor{}, boxes: map[cofferdam.BoxID]*box{}}
+	d := &Driver{o: o, monitor: &qemu.Monitor{}, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
 	d.checker.d = d
 	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
 	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
@@ -155,45 +151,6 @@ func unmount(dir string) error {
 	return &os.PathError{Op: "unmounting", Path: dir, Err: err}
 }
 
-// Open finds a box that this process made.
-func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b := d.boxes[id]; b != nil {
-		return b, nil
-	}
-	return nil, &cofferdam.Error{
-		Op: "microvm.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
-		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one",
-	}
-}
-
-// all returns every box that is made.
-func (d *Driver) all() []*box {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	boxes := make([]*box, 0, len(d.boxes))
-	for _, b := range d.boxes {
-		if b != nil {
-			boxes = append(boxes, b)
-		}
-	}
-	return boxes
-}
-
-// List returns every box there is.
-func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
-	var list []sandbox.Status
-	for _, b := range d.all() {
-		s, err := b.Status(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, nil
-}
-
 // Offers says which tiers this host has: microvm only once a machine ran on KVM.
 func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 	offers := []sandbox.Offer{sandbox.OfferOf(sandbox.Emulated)}
@@ -205,50 +162,12 @@ func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 
 // Close destroys every box and gives the state folder up. Snapshots stay.
 func (d *Driver) Close(ctx context.Context) error {
-	var errs []error
-	for _, b := range d.all() {
-		errs = append(errs, b.Destroy(ctx))
-	}
+	errs := []error{d.DestroyAll(ctx)}
 	for name := range inMemoryFolders {
 		errs = append(errs, unmount(filepath.Join(d.o.Root, name)))
 	}
 	d.cgroups.endAll()
 	return errors.Join(errs...)
-}
-
-var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
-
-// reserve takes an id and a user for a box that is about to be made.
-func (d *Driver) reserve(id cofferdam.BoxID) (user int, err error) {
-	if !boxIDs.MatchString(string(id)) {
-		return 0, invalid(fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, taken := d.boxes[id]; taken {
-		return 0, &cofferdam.Error{
-			Op: "microvm.Create", Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
-			Hint: "open it, or choose another id",
-		}
-	}
-	for i, taken := range d.users {
-		if !taken {
-			d.users[i], d.boxes[id] = true, nil
-			return firstUser + i, nil
-		}
-	}
-	return 0, &cofferdam.Error{
-		Op: "microvm.Create", Kind: cofferdam.Exhausted, Subject: "box " + string(id),
-		Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end",
-	}
-}
-
-// release gives back what reserve took, once nothing of the box is left.
-func (d *Driver) release(id cofferdam.BoxID, user int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.boxes, id)
-	d.users[user-firstUser] = false
 }
 
 // invalid is the error for a Spec that cannot be had.

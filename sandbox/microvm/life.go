@@ -3,11 +3,9 @@ package microvm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/shelf"
@@ -31,46 +29,28 @@ const (
 
 // conflict refuses a step that the box's state does not allow.
 func (b *box) conflict(op string) error {
-	now := b.life.Now()
-	return &cofferdam.Error{
-		Op: "microvm." + op, Kind: cofferdam.Conflict, Subject: op + " of box " + string(b.spec.ID),
-		Reason: fmt.Sprintf("it is %s: %s", now.State, now.Reason), Hint: "resume it first, or start a new one if it has ended",
-	}
+	return b.Conflict("microvm."+op, op+" of box "+string(b.spec.ID))
 }
 
 // failed is the error of a step that did not work.
 func (b *box) failed(op string, err error) error {
-	return wrap("microvm."+op, op+" of box "+string(b.spec.ID), err)
+	return sandbox.Wrap("microvm."+op, op+" of box "+string(b.spec.ID), "look at its state; a box that has failed is destroyed and made anew", err)
 }
 
 // begin holds the box for a step that stops it. Its step lock is held.
 func (b *box) begin(op, why string) error {
-	if b.rest != "" || b.life.Move(sandbox.Suspending, why, sandbox.ByCaller) != nil {
+	if b.rest != "" || b.Life.Move(sandbox.Suspending, why, sandbox.ByCaller) != nil {
 		return b.conflict(op)
 	}
-	b.host.Hold("the box is " + why)
+	b.Host.Hold("the box is " + why)
 	return nil
-}
-
-// goOn ends what begin began: the box runs.
-func (b *box) goOn(why, actor string) error {
-	state := sandbox.Ready
-	switch ever, running := b.host.Commands(); {
-	case running > 0:
-		state = sandbox.Busy
-	case ever > 0:
-		state = sandbox.Idle
-	}
-	err := b.life.Move(state, why, actor)
-	b.host.Release()
-	return err
 }
 
 // standStill says that the box stands still from here on.
 func (b *box) standStill(how, why string) error {
 	b.rest = how
-	b.host.Hold("the box is " + how)
-	return b.life.Move(sandbox.Suspended, why, sandbox.ByCaller)
+	b.Host.Hold("the box is " + how)
+	return b.Life.Move(sandbox.Suspended, why, sandbox.ByCaller)
 }
 
 // Pause stops the machine's processors.
@@ -84,7 +64,7 @@ func (b *box) Pause(ctx context.Context) error {
 		return err
 	}
 	if err := b.machine().Pause(ctx); err != nil {
-		return errors.Join(b.failed("Pause", err), b.goOn("it could not be paused", sandbox.ByDriver))
+		return errors.Join(b.failed("Pause", err), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	return b.standStill(isPaused, "it is paused")
 }
@@ -105,7 +85,7 @@ func (b *box) Suspend(ctx context.Context) error {
 		err = b.stopAndWrite(ctx, dir)
 	}
 	if err != nil {
-		return errors.Join(b.failed("Suspend", err), b.wake(ctx), b.goOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
+		return errors.Join(b.failed("Suspend", err), b.wake(ctx), b.GoOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
 	}
 	b.link.part()
 	b.machine().End()
@@ -117,7 +97,7 @@ func (b *box) Suspend(ctx context.Context) error {
 // stopAndWrite brings the talk to rest, stops the machine and writes it down.
 // After it, also after an error, wake lets it go on.
 func (b *box) stopAndWrite(ctx context.Context, dir string) error {
-	if err := b.host.Quiet(ctx); err != nil {
+	if err := b.Host.Quiet(ctx); err != nil {
 		return err
 	}
 	if err := b.machine().Pause(ctx); err != nil {
@@ -142,7 +122,7 @@ func (b *box) wake(ctx context.Context) error {
 		return err
 	}
 	if !b.traits().Reconnects {
-		return b.host.Wake(ctx, b.identity())
+		return b.Host.Wake(ctx, b.identity())
 	}
 	return b.greet(ctx)
 }
@@ -168,7 +148,7 @@ func (b *box) greet(ctx context.Context) (err error) {
 			case <-waking.Done():
 			}
 		}()
-		err = b.host.Wake(waking, b.identity())
+		err = b.Host.Wake(waking, b.identity())
 		cancel()
 		if err == nil {
 			b.link.keep()
@@ -182,7 +162,7 @@ func (b *box) greet(ctx context.Context) (err error) {
 func (b *box) Resume(ctx context.Context) error {
 	b.step.Lock()
 	defer b.step.Unlock()
-	switch now := b.life.Now().State; {
+	switch now := b.Life.Now().State; {
 	case now.Over(), now == sandbox.Stopping:
 		return b.conflict("Resume")
 	case b.rest == isPaused:
@@ -190,7 +170,7 @@ func (b *box) Resume(ctx context.Context) error {
 			return b.failed("Resume", err)
 		}
 		b.rest = ""
-		return b.goOn("it was resumed", sandbox.ByCaller)
+		return b.GoOn("it was resumed", sandbox.ByCaller)
 	case b.rest == isSuspended:
 		return b.fromDisk(ctx)
 	}
@@ -201,14 +181,14 @@ func (b *box) Resume(ctx context.Context) error {
 func (b *box) fromDisk(ctx context.Context) error {
 	err := b.awaken(ctx, b.path(suspendedDir))
 	if err != nil {
-		_ = b.life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
-		return errors.Join(b.failed("Resume", err), b.host.Close("the box could not be resumed"))
+		_ = b.Life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
+		return errors.Join(b.failed("Resume", err), b.Host.Close("the box could not be resumed"))
 	}
 	b.rest = ""
 	if err := os.RemoveAll(b.path(suspendedDir)); err != nil {
 		return b.failed("Resume", err)
 	}
-	return b.goOn("it was resumed from disk", sandbox.ByCaller)
+	return b.GoOn("it was resumed from disk", sandbox.ByCaller)
 }
 
 // awaken starts a machine from what stopAndWrite wrote, under the box's own

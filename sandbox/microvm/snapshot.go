@@ -62,12 +62,12 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 	defer func() {
 		err = errors.Join(err, b.wake(ctx))
 		s.Paused = time.Since(stopped)
-		err = errors.Join(err, b.goOn("its snapshot was taken", sandbox.ByDriver))
+		err = errors.Join(err, b.GoOn("its snapshot was taken", sandbox.ByDriver))
 	}()
 	if err := b.stopAndWrite(ctx, s.Path("")); err != nil {
 		return err
 	}
-	s.Guest = b.host.State()
+	s.Guest = b.Host.State()
 	return errors.Join(shelf.Copy(b.path("work.img"), s.Path(workCopy)), shelf.Copy(b.path("machine.img"), s.Path(machineCopy)))
 }
 
@@ -126,14 +126,14 @@ func (b *box) fork(ctx context.Context) error {
 	if b.link, w, r, err = newLink(); err != nil {
 		return err
 	}
-	if b.host, err = guest.RestoreHost(w, r, b.journalDir(), b.options(), s.Guest); err != nil {
+	if b.Host, err = guest.RestoreHost(w, r, b.journalDir(), b.options(), s.Guest); err != nil {
 		return errors.Join(err, w.Close(), r.Close())
 	}
 	if err := b.awaken(ctx, s.Path("")); err != nil {
 		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
 	}
-	err = b.life.Move(sandbox.Ready, "it goes on from a snapshot", sandbox.ByDriver)
-	b.host.Release()
+	err = b.Life.Move(sandbox.Ready, "it goes on from a snapshot", sandbox.ByDriver)
+	b.Host.Release()
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +22,8 @@ import (
 // box is one box. Its fields are set while it is built, before others see it.
 type box struct {
 	sandbox.Lacks
-	life    *sandbox.Life
+	*sandbox.Life
+	*guest.Host
 	d       *Driver
 	spec    sandbox.Spec // complete: every limit is set
 	created time.Time
@@ -33,8 +33,6 @@ type box struct {
 	net     *netns.Namespace
 	init    *pid1
 	ended   chan struct{} // closed once pid 1 has ended
-	host    *guest.Host
-	meter   *meter
 
 	mu     sync.Mutex
 	paused bool // guarded by mu
@@ -53,7 +51,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
 		ID: b.spec.ID, Tier: sandbox.Process, Kernel: kernel(), Flags: b.flags(),
-		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Changes: b.life.Changes(), Workspace: b.kept.About(),
+		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Changes: b.Life.Changes(), Workspace: b.kept.About(),
 	}
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -81,27 +79,6 @@ func kernel() string {
 	return "Linux " + unix.ByteSliceToString(u.Release[:]) + " of the host"
 }
 
-// Wait returns once the box is in one of the states, or is over.
-func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Change, error) {
-	return b.life.Wait(ctx, states...)
-}
-
-// Start starts a command and returns without waiting for its end.
-func (b *box) Start(ctx context.Context, c sandbox.Command) error { return b.host.Start(ctx, c) }
-
-// Attach sends a command's output to sink and returns its result.
-func (b *box) Attach(ctx context.Context, id cofferdam.ExecID, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
-	return b.host.Attach(ctx, id, from, sink)
-}
-
-// Write sends p to a command's standard input.
-func (b *box) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
-	return b.host.Write(ctx, id, p, eof)
-}
-
-// Kill ends a command with everything it started.
-func (b *box) Kill(ctx context.Context, id cofferdam.ExecID) error { return b.host.Kill(ctx, id) }
-
 // Wire lends a fresh queue of the box's network device.
 func (b *box) Wire(ctx context.Context) (*os.File, error) {
 	if err := ctx.Err(); err != nil {
@@ -124,26 +101,23 @@ func (b *box) Pause(context.Context) error {
 	if b.paused {
 		return nil
 	}
-	if err := b.life.Move(sandbox.Suspending, "being paused", sandbox.ByCaller); err != nil {
+	if err := b.Life.Move(sandbox.Suspending, "being paused", sandbox.ByCaller); err != nil {
 		return err
 	}
-	b.host.Hold("the box is paused")
+	b.Host.Hold("the box is paused")
 	if err := b.d.groups.freeze(string(b.spec.ID), true); err != nil {
-		return errors.Join(b.failed("Pause", "pause", err), b.d.groups.freeze(string(b.spec.ID), false), b.goOn("it could not be paused"))
+		return errors.Join(b.failed("Pause", "pause", err), b.d.groups.freeze(string(b.spec.ID), false), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	b.paused = true
-	return b.life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
+	return b.Life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
 }
 
 // Resume lets a paused box go on.
 func (b *box) Resume(context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now := b.life.Now(); now.State.Over() {
-		return &cofferdam.Error{
-			Op: "process.Resume", Kind: cofferdam.Conflict, Subject: "resume box " + string(b.spec.ID),
-			Reason: fmt.Sprintf("it is %s: %s", now.State, now.Reason), Hint: "start a new one",
-		}
+	if now := b.Life.Now(); now.State.Over() {
+		return b.Conflict("process.Resume", "resume box "+string(b.spec.ID))
 	}
 	if !b.paused {
 		return nil
@@ -152,46 +126,25 @@ func (b *box) Resume(context.Context) error {
 		return b.failed("Resume", "resume", err)
 	}
 	b.paused = false
-	return b.goOn("it was resumed")
-}
-
-// goOn takes calls again.
-func (b *box) goOn(why string) error {
-	state := sandbox.Ready
-	switch ever, running := b.host.Commands(); {
-	case running > 0:
-		state = sandbox.Busy
-	case ever > 0:
-		state = sandbox.Idle
-	}
-	err := b.life.Move(state, why, sandbox.ByCaller)
-	b.host.Release()
-	return err
+	return b.GoOn("it was resumed", sandbox.ByCaller)
 }
 
 func (b *box) failed(op, what string, err error) error {
-	return &cofferdam.Error{
-		Op: "process." + op, Kind: cofferdam.Unavailable, Subject: what + " box " + string(b.spec.ID), Reason: err.Error(), Err: err,
-		Hint: "look at its state; a box that has failed is destroyed and made anew",
-	}
+	return sandbox.Wrap("process."+op, what+" box "+string(b.spec.ID), "look at its state; a box that has failed is destroyed and made anew", err)
 }
 
 // Destroy ends the box and removes all it had. What ctx says does not stop it
 // halfway.
 func (b *box) Destroy(context.Context) error {
-	_ = b.life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // it may be over already
+	_ = b.Life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // it may be over already
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
 			Op: "process.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
 			Reason: err.Error(), Hint: "restart the keeper: it ends what is left", Err: err,
 		}
 	}
-	_ = b.life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller) // a second time it is over already
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	if b.d.boxes[b.spec.ID] == b {
-		delete(b.d.boxes, b.spec.ID)
-	}
+	_ = b.Life.Move(sandbox.Stopped, "it was destroyed", sandbox.ByCaller) // a second time it is over already
+	b.d.Forget(b.spec.ID, b)
 	return nil
 }
 
@@ -208,8 +161,8 @@ func (b *box) tearDown(reason string) error {
 		_ = b.init.cmd.Process.Kill() // it was in no group if its start was cut short
 		<-b.ended
 	}
-	if b.host != nil {
-		errs = append(errs, b.host.Close(reason))
+	if b.Host != nil {
+		errs = append(errs, b.Host.Close(reason))
 	}
 	if b.kept != nil {
 		errs = append(errs, b.kept.Leave(b.path("work")))
@@ -231,80 +184,12 @@ func (b *box) tearDown(reason string) error {
 	return errors.Join(errs...)
 }
 
-// samplePeriod is how often a box with running commands is looked at.
-const samplePeriod = 100 * time.Millisecond
-
-// meter remembers when each limit of a box was last seen to be met.
-type meter struct {
-	mu      sync.Mutex
-	running int                              // commands
-	stop    chan struct{}                    // ends the sampling
-	met     map[sandbox.Exhaustion]time.Time // last time
-	last    events                           // counters when last read
-}
-
-func newMeter() *meter { return &meter{met: map[sandbox.Exhaustion]time.Time{}} }
-
-// watch is called when a command starts; what it returns completes the result.
-func (b *box) watch(cofferdam.ExecID) func(*sandbox.Result) {
-	m := b.meter
-	b.sample() // so that what others did before is not blamed on this one
-	began := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.running++; m.running == 1 {
-		m.stop = make(chan struct{})
-		go b.sampleUntil(m.stop)
-	}
-	return func(r *sandbox.Result) {
-		b.sample()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.running--; m.running == 0 {
-			close(m.stop)
-		}
-		for _, e := range []sandbox.Exhaustion{sandbox.ExhaustedMemory, sandbox.ExhaustedDisk, sandbox.ExhaustedPIDs} {
-			if m.met[e].After(began) && !slices.Contains(r.Exhausted, e) {
-				r.Exhausted = append(r.Exhausted, e)
-			}
-		}
-		if slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) && r.Signal == 9 && !r.TimedOut {
-			r.Reason = "ended because the box needed more memory than its limit"
-		}
-	}
-}
-
-func (b *box) sampleUntil(stop <-chan struct{}) {
-	t := time.NewTicker(samplePeriod)
-	defer t.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-t.C:
-			b.sample()
-		}
-	}
-}
-
-// sample looks at what the host can see of the box.
-func (b *box) sample() {
+// look is what the host can see of the box.
+func (b *box) look() guest.Seen {
 	now := b.d.groups.events(string(b.spec.ID))
 	_, full := space(b.path("work"))
 	if _, host := space(b.dir); b.project != 0 {
 		full = full || host
 	}
-	m := b.meter
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now.oomKills > m.last.oomKills {
-		m.met[sandbox.ExhaustedMemory] = time.Now()
-	}
-	if now.pidsFull > m.last.pidsFull {
-		m.met[sandbox.ExhaustedPIDs] = time.Now()
-	}
-	m.last = now
-	if full {
-		m.met[sandbox.ExhaustedDisk] = time.Now()
-	}
+	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
 }

@@ -35,39 +35,27 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := d.checker.refuse(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.reserve(spec.ID); err != nil {
+	if _, err := d.Reserve(spec.ID); err != nil {
 		return nil, err
 	}
 	b := &box{
-		d: d, Lacks: d.Lacks, life: sandbox.NewLife(), spec: spec, created: time.Now(),
-		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)), meter: newMeter(),
+		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, created: time.Now(),
+		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)),
 	}
 	err := b.build(ctx)
 	if err == nil {
-		err = b.life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
+		err = b.Life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
 	}
 	if err != nil {
 		// Whatever ctx says, what was built so far must go.
 		if left := b.tearDown("it could not be started"); left != nil {
 			d.o.Log.ErrorContext(ctx, "removing what is left of a box that did not start", slog.Any("box", spec.ID), slog.Any("err", left))
 		}
-		d.settle(spec.ID, nil)
-		return nil, wrap(err, spec.ID)
+		d.Forget(spec.ID, nil)
+		return nil, sandbox.Wrap(opCreate, "start box "+string(spec.ID), "cofferdam doctor checks this host", err)
 	}
-	d.settle(spec.ID, b)
+	d.Settle(b)
 	return b, nil
-}
-
-// wrap makes err one that a person can read.
-func wrap(err error, id cofferdam.BoxID) error {
-	var known *cofferdam.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return &cofferdam.Error{
-		Op: opCreate, Kind: cofferdam.Unavailable, Subject: "start box " + string(id), Err: err,
-		Reason: err.Error(), Hint: "cofferdam doctor checks this host",
-	}
 }
 
 // build puts a box together. Everything it makes is known to tearDown.
@@ -129,12 +117,12 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 		ours()
 		return err
 	}
-	b.host, err = guest.NewHost(ends[1], ends[2], filepath.Join(b.d.o.Root, "journal", string(b.spec.ID)), guest.Options{
+	b.Host, err = guest.NewHost(ends[1], ends[2], filepath.Join(b.d.o.Root, "journal", string(b.spec.ID)), guest.Options{
 		Config: guest.Config{
 			UID: sandbox.UserID, GID: sandbox.UserID, OpenFiles: b.spec.Limits.OpenFiles,
 			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
 		},
-		Watch: b.watch, Life: b.life,
+		Watch: (&guest.Meter{Look: b.look}).Watch, Life: b.Life,
 	})
 	if err != nil {
 		ours()
@@ -142,7 +130,7 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	return b.host.Ready(ctx)
+	return b.Host.Ready(ctx)
 }
 
 // enclose bounds pid 1 before it does anything, and waits until its walls are up.

@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -39,14 +37,12 @@ type Options struct {
 // whoever calls New sees to that.
 type Driver struct {
 	sandbox.Lacks
+	*sandbox.Book[*box]
 	o        Options
 	groups   groups
 	projects *quota.Projects
 	keeps    *disk.Store // workspaces
 	checker  checker
-
-	mu    sync.Mutex
-	boxes map[cofferdam.BoxID]*box // guarded by mu; nil while one is made
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
@@ -64,7 +60,7 @@ func New(o Options) (*Driver, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	sum := sha256.Sum256([]byte(o.Root))
-	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), boxes: map[cofferdam.BoxID]*box{}}
+	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), Book: sandbox.NewBook[*box]("process", maxBoxes)}
 	// An error here is a finding of Check, and Create refuses.
 	d.groups, _ = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
 	d.checker = newChecker(o)
@@ -127,45 +123,6 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 	return d.checker.all(ctx), ctx.Err()
 }
 
-// Open finds a box that this process made.
-func (d *Driver) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b := d.boxes[id]; b != nil {
-		return b, nil
-	}
-	return nil, &cofferdam.Error{
-		Op: "process.Open", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("box %.64q", string(id)),
-		Reason: "there is no such box", Hint: "a box ends with its keeper; start a new one",
-	}
-}
-
-// made returns the boxes that are there.
-func (d *Driver) made() []*box {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var list []*box
-	for _, b := range d.boxes {
-		if b != nil {
-			list = append(list, b)
-		}
-	}
-	return list
-}
-
-// List returns every box there is.
-func (d *Driver) List(ctx context.Context) ([]sandbox.Status, error) {
-	var list []sandbox.Status
-	for _, b := range d.made() {
-		s, err := b.Status(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, s)
-	}
-	return list, nil
-}
-
 // Workspaces returns every workspace that is kept.
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) { return d.keeps.List() }
 
@@ -176,47 +133,8 @@ func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) erro
 
 // Close destroys every box and gives the state folder up.
 func (d *Driver) Close(ctx context.Context) error {
-	var errs []error
-	for _, b := range d.made() {
-		errs = append(errs, b.Destroy(ctx))
-	}
+	errs := []error{d.DestroyAll(ctx)}
 	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")))
 	d.groups.close()
 	return errors.Join(errs...)
-}
-
-var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
-
-// reserve takes an id for a box that is about to be made.
-func (d *Driver) reserve(id cofferdam.BoxID) error {
-	if !boxIDs.MatchString(string(id)) {
-		return invalid(opCreate, fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, taken := d.boxes[id]; taken {
-		return &cofferdam.Error{
-			Op: opCreate, Kind: cofferdam.Conflict, Subject: "box " + string(id), Reason: "there is one already",
-			Hint: "open it, or choose another id",
-		}
-	}
-	if len(d.boxes) >= maxBoxes {
-		return &cofferdam.Error{
-			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "box " + string(id),
-			Reason: fmt.Sprintf("%d boxes run on this host already", maxBoxes), Hint: "wait for one to end",
-		}
-	}
-	d.boxes[id] = nil
-	return nil
-}
-
-// settle ends a reservation: b takes the place, or nobody does.
-func (d *Driver) settle(id cofferdam.BoxID, b *box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b == nil {
-		delete(d.boxes, id)
-		return
-	}
-	d.boxes[id] = b
 }

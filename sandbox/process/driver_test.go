@@ -245,11 +245,11 @@ func TestNothingIsLeft(t *testing.T) {
 func TestBoundsOfBoxes(t *testing.T) {
 	d := newDriver(t)
 	newBox(t, d)
-	d.mu.Lock()
-	for len(d.boxes) < maxBoxes {
-		d.boxes[cofferdam.BoxID(cofferdam.NewID("b"))] = nil
+	for d.Count() < maxBoxes {
+		if _, err := d.Reserve(cofferdam.BoxID(cofferdam.NewID("b"))); err != nil {
+			t.Fatal(err)
+		}
 	}
-	d.mu.Unlock()
 	spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage}
 	if _, err := d.Create(t.Context(), spec); cofferdam.KindOf(err) != cofferdam.Exhausted {
 		t.Errorf("one more: %v", err)
