@@ -352,9 +352,19 @@ type Progress struct {
 type Status struct {
 	Schema  string            `json:"schema"` // cofferdam/status/v1
 	Version string            `json:"version"`
+	Build   string            `json:"build"` // of the server's program
 	Started time.Time         `json:"started"`
+	Keepers []Keeper          `json:"keepers"` // that have boxes now, or make them
 	Tasks   map[TaskState]int `json:"tasks"`
 	Waiting []Task            `json:"waiting"` // in review or waiting for a person
+}
+
+// Keeper is a process that owns boxes. While one replaces another there are two.
+type Keeper struct {
+	Process  int    `json:"process"`  // its id on the host
+	Build    string `json:"build"`    // of its programs
+	Boxes    int    `json:"boxes"`    // it has now
+	Draining bool   `json:"draining"` // it makes no more, and ends with its last one
 }
 
 // RepoRequest registers a repository.

@@ -470,3 +470,18 @@ func TestHostileText(t *testing.T) {
 		t.Error("--raw went to a terminal")
 	}
 }
+
+// Status tells each keeper with its build, also the one that is being replaced.
+func TestStatusTellsTheKeepers(t *testing.T) {
+	b := newBench(t)
+	out := b.good("status")
+	for _, want := range []string{"(build ", "process 7, build 0a, 2 boxes: it is being replaced and ends with its last box\n", "process 8, build 0b, 0 boxes\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	var st cofferdam.Status
+	if err := json.Unmarshal([]byte(b.good("status", "--json")), &st); err != nil || len(st.Keepers) != 2 || !st.Keepers[0].Draining {
+		t.Errorf("%+v, %v", st, err)
+	}
+}

@@ -31,7 +31,14 @@ func newStatus(a *app) *cobra.Command {
 				}
 				return nil
 			}
-			lines := []label{{"server", "version " + s.Version + ", up " + age(s.Started)}}
+			lines := []label{{"server", "version " + s.Version + " (build " + clean(s.Build) + "), up " + age(s.Started)}}
+			for _, k := range s.Keepers {
+				text := fmt.Sprintf("process %d, build %s, %d boxes", k.Process, clean(k.Build), k.Boxes)
+				if k.Draining {
+					text += ": it is being replaced and ends with its last box"
+				}
+				lines = append(lines, label{"keeper", text})
+			}
 			for _, state := range sortedStates(s.Tasks) {
 				lines = append(lines, label{string(state), fmt.Sprint(s.Tasks[state])})
 			}

@@ -232,5 +232,6 @@ func (s *server) service() *service.Service {
 		Tier:      s.tier,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
 		PublicKey: s.signer.Public(),
+		Build:     s.build, Keepers: s.keepers,
 	})
 }

@@ -21,6 +21,10 @@ const keeperWait = 30 * time.Second
 // dial claims the keepers of this installation. One of another build than the
 // installed programs is replaced: at once, or when its last box has ended.
 func (s *server) dial(ctx context.Context) error {
+	var err error
+	if s.build, err = keeper.Build("/proc/self/exe"); err != nil {
+		return fmt.Errorf("reading own program: %w", err)
+	}
 	build, err := keeper.BuildOf(s.Programs, "")
 	if err != nil {
 		return &cofferdam.Error{Op: "daemon.dial", Kind: cofferdam.Unavailable, Subject: "programs of the keeper", Reason: err.Error(), Hint: "make build puts all programs into bin/", Err: err}
@@ -29,6 +33,20 @@ func (s *server) dial(ctx context.Context) error {
 		Slots: keeper.Slots(s.Keeper, s.KeeperState), Build: build, Start: s.startKeeper, Log: s.log,
 	})
 	return err
+}
+
+// statusWait is how long who asks for the state of things waits for a keeper.
+const statusWait = 2 * time.Second
+
+// keepers are those that run now; one that does not answer is doctor's to name.
+func (s *server) keepers(ctx context.Context) []cofferdam.Keeper {
+	ctx, cancel := context.WithTimeout(ctx, statusWait)
+	defer cancel()
+	all := []cofferdam.Keeper{}
+	for _, k := range keeper.Answering(ctx, keeper.Slots(s.Keeper, s.KeeperState)) {
+		all = append(all, cofferdam.Keeper{Process: k.Process, Build: k.Build, Boxes: k.Boxes, Draining: k.Draining})
+	}
+	return all
 }
 
 // startKeeper starts a keeper in the background, as this server's settings or

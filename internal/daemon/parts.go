@@ -45,6 +45,7 @@ type parts struct {
 	redactor *redact.Redactor
 
 	boxes *keeper.Set
+	build string // of this server's program
 
 	dialer *gateway.Dialer
 	mirror *repo.Repos

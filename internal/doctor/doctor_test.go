@@ -16,6 +16,7 @@ import (
 	"cofferdam"
 	"cofferdam/internal/config"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/keeper"
 )
 
 const fine = `{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"gvisor","can":["pause"],"findings":[{"name":"gvisor-systrap","level":"ok","detail":"runs"}]},
@@ -56,6 +57,9 @@ func healthy(t *testing.T) Options {
 			Find: func(p string) (string, error) { return "/usr/bin/" + p, nil },
 			Free: func(string) (uint64, uint64, error) { return 50 << 30, 1 << 20, nil },
 			Now:  func() time.Time { return time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) },
+			Keeper: func(context.Context, string) (keeper.Info, error) {
+				return keeper.Info{}, unix.ECONNREFUSED
+			},
 		},
 	}
 }
@@ -218,5 +222,47 @@ func TestServingServerDoesNotFindItself(t *testing.T) {
 	o.Serving = true
 	if r := Run(t.Context(), o); r.Err() != nil || find(r, "port").Level != OK || find(r, "socket").Level != OK {
 		t.Errorf("of itself: %+v", r.Items)
+	}
+}
+
+// Each keeper that runs is told with its build, and what its state means.
+func TestKeepers(t *testing.T) {
+	o := healthy(t)
+	o.Config.Keeper, o.Config.KeeperState = "/r/k.sock", "/k"
+	installed, err := keeper.BuildOf(o.Config.Programs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]any{}
+	o.Host.Keeper = func(_ context.Context, socket string) (keeper.Info, error) {
+		switch a := answers[socket].(type) {
+		case keeper.Info:
+			return a, nil
+		case error:
+			return keeper.Info{}, a
+		}
+		return keeper.Info{}, unix.ENOENT
+	}
+	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != OK || !strings.Contains(f.Detail, "none runs") || !strings.Contains(f.Detail, installed) {
+		t.Errorf("none: %+v", f)
+	}
+	answers["/r/k.sock"] = keeper.Info{Process: 7, Build: "old", Boxes: 2, Draining: true}
+	answers["/r/k-2.sock"] = keeper.Info{Process: 8, Build: installed, Boxes: 1}
+	answers["/r/k-3.sock"] = keeper.Info{Process: 9, Build: "other"}
+	answers["/r/k-4.sock"] = &cofferdam.Error{Op: "t", Kind: cofferdam.Unavailable, Subject: "keeper", Reason: "hangs", Hint: "kill it"}
+	r := Run(t.Context(), o)
+	for _, c := range []struct{ name, level, detail, fix string }{
+		{"keeper-1", OK, "process 7, build old, 2 boxes: it is being replaced", ""},
+		{"keeper-2", OK, "process 8, build " + installed + ", 1 boxes", ""},
+		{"keeper-3", Warn, "build " + installed + " is installed", "start the server again"},
+		{"keeper-4", Warn, "hangs", "kill it"},
+	} {
+		if f := find(r, c.name); f.Level != c.level || !strings.Contains(f.Detail, c.detail) || !strings.Contains(f.Fix, c.fix) || (c.fix == "") != (f.Fix == "") {
+			t.Errorf("%s: %+v", c.name, f)
+		}
+	}
+	answers = map[string]any{"/r/k.sock": unix.EACCES}
+	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != Warn || !strings.Contains(f.Fix, "user of the server") {
+		t.Errorf("one that this user may not ask: %+v", f)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/keeper"
 )
 
 // Host is what the checks ask; a test puts its own answers in.
@@ -19,6 +21,7 @@ type Host struct {
 	Find   func(program string) (string, error)
 	Free   func(path string) (bytes, files uint64, err error)
 	Now    func() time.Time
+	Keeper func(ctx context.Context, socket string) (keeper.Info, error)
 }
 
 // keeperTimeout is for all of the keeper's probes: one starts a real box.
@@ -51,6 +54,9 @@ func (h Host) filled() Host {
 			}
 			return s.Bavail * uint64(s.Bsize), s.Ffree, nil // a block size is never negative
 		}
+	}
+	if h.Keeper == nil {
+		h.Keeper = keeper.Look
 	}
 	if h.Now == nil {
 		h.Now = time.Now

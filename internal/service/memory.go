@@ -67,7 +67,10 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 			}
 			return agent != "command", nil
 		},
-		Hears:   func(agent string) (bool, error) { return agent != "command", nil },
+		Hears: func(agent string) (bool, error) { return agent != "command", nil },
+		Keepers: func(context.Context) []cofferdam.Keeper {
+			return []cofferdam.Keeper{{Process: 7, Build: "0a", Boxes: 2, Draining: true}, {Process: 8, Build: "0b"}}
+		},
 		Presets: map[string][]string{"npm": {"packages.example.com"}}, PublicKey: "test+00000000+AAAA",
 	}
 }

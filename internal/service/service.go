@@ -92,6 +92,7 @@ type Trace interface {
 type Options struct {
 	Scope        cofferdam.Scope // the project that this server serves
 	Version      string
+	Build        string // of the program
 	Started      time.Time
 	Tasks        Tasks
 	Flow         Flow
@@ -118,8 +119,9 @@ type Options struct {
 	// gets none; nil takes what is asked.
 	Tier      func(ctx context.Context, asked string) (string, error)
 	Doctor    func(ctx context.Context) doctor.Report
-	PublicKey string           // note verifier of receipts and traces
-	Now       func() time.Time // nil: time.Now
+	Keepers   func(ctx context.Context) []cofferdam.Keeper // that run
+	PublicKey string                                       // note verifier of receipts and traces
+	Now       func() time.Time                             // nil: time.Now
 }
 
 // Service is every verb. Safe for concurrent use.

@@ -13,7 +13,7 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 	if err := may(ctx, "service.Status"); err != nil {
 		return cofferdam.Status{}, err
 	}
-	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Started: s.Started, Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
+	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Build: s.Build, Started: s.Started, Keepers: s.Keepers(ctx), Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
 	tasks, err := s.Tasks.List(ctx, s.Scope, task.Filter{})
 	if err != nil {
 		return st, err

@@ -24,11 +24,16 @@ func BuildOf(dir, own string) (string, error) {
 	if own == "" {
 		own = filepath.Join(dir, Program)
 	}
-	sum := sha256.New()
 	paths := []string{own}
 	for _, name := range Sisters() {
 		paths = append(paths, filepath.Join(dir, name))
 	}
+	return Build(paths...)
+}
+
+// Build names the build of some programs together.
+func Build(paths ...string) (string, error) {
+	sum := sha256.New()
 	for _, path := range paths {
 		id, err := buildID(path)
 		if err != nil {

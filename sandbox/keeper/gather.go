@@ -84,9 +84,8 @@ func Gather(ctx context.Context, g Gathering) (*Set, error) {
 	return s, ctx.Err()
 }
 
-// look asks every slot who is there. A keeper of another version of the protocol
-// is an error: what it has would be lost.
-func look(ctx context.Context, slots []Slot) ([]found, error) {
+// ask asks every slot who is there.
+func ask(ctx context.Context, slots []Slot) []found {
 	all := make([]found, len(slots))
 	var asked sync.WaitGroup
 	for i, s := range slots {
@@ -96,6 +95,24 @@ func look(ctx context.Context, slots []Slot) ([]found, error) {
 		})
 	}
 	asked.Wait()
+	return all
+}
+
+// Answering returns what the keepers that answer say of themselves.
+func Answering(ctx context.Context, slots []Slot) []Info {
+	var all []Info
+	for _, f := range ask(ctx, slots) {
+		if f.running() {
+			all = append(all, f.info)
+		}
+	}
+	return all
+}
+
+// look is ask for who is about to claim them. A keeper of another version of the
+// protocol is an error: what it has would be lost.
+func look(ctx context.Context, slots []Slot) ([]found, error) {
+	all := ask(ctx, slots)
 	for i := range all {
 		if err := all[i].settle(ctx); err != nil {
 			return nil, err
