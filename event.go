@@ -74,8 +74,13 @@ const (
 	EventApprove      = "merge.approve"
 	EventVoid         = "merge.void"
 	EventLand         = "merge.land"
-	EventSeal         = "trace.seal" // in the host log: a session's log was sealed
-	EventGap          = "trace.gap"  // in any log: recording failed for a while, or a torn record was cut
+	// Of a workspace that outlives its boxes, in the host log.
+	EventWorkspaceNotice = "workspace.notice" // it will be removed
+	EventWorkspaceExport = "workspace.export" // what is in it and nowhere else is in a bundle
+	EventWorkspaceRemove = "workspace.remove" // it, or its bundle, is about to be
+
+	EventSeal = "trace.seal" // in the host log: a session's log was sealed
+	EventGap  = "trace.gap"  // in any log: recording failed for a while, or a torn record was cut
 )
 
 // Fields of model.call events. A decision has the reserved ones, an outcome the

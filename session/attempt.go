@@ -42,6 +42,9 @@ type attempt struct {
 	nth   int // which of the session's boxes that is, from 0
 	wire  Wire
 	taken bool // the workspace began at what an earlier session of the attempt had pushed
+
+	kept   Lease // the workspace that outlives the box; zero for none
+	goesOn bool  // an earlier session's checkout is in it
 }
 
 // open opens the session's log and learns from it how far the session came.
@@ -132,6 +135,11 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 	}
 	for _, id := range boxes {
 		if err := a.destroy(ctx, id); err != nil {
+			return Result{}, err
+		}
+	}
+	if a.plan.Phase == gateway.Work && a.o.Workspaces != nil {
+		if err := a.o.Workspaces.Left(ctx, a.plan); err != nil {
 			return Result{}, err
 		}
 	}

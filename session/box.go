@@ -40,6 +40,9 @@ func (a *attempt) enter(ctx context.Context) error {
 		a.nth = s.nextBox(len(a.plan.Checks))
 		begun = s.boxed == string(a.boxID(a.nth))
 	})
+	if err := a.lease(ctx); err != nil {
+		return err
+	}
 	id := a.boxID(a.nth)
 	if begun {
 		box, err := a.o.Driver.Open(ctx, id)
@@ -60,6 +63,7 @@ func (a *attempt) enter(ctx context.Context) error {
 	s := a.spec()
 	s.ID, s.Env = id, a.env.Path
 	s.Hostname = fmt.Sprintf("t-%d", a.plan.Number)
+	s.Workspace, s.Epoch = a.kept.ID, a.kept.Epoch
 	box, err := a.o.Driver.Create(ctx, s)
 	if err != nil {
 		return failFor(cofferdam.ReasonEnvironment, err)
@@ -90,16 +94,19 @@ func (a *attempt) ready(ctx context.Context) error {
 	if st.Tier != a.tier() && !st.Tier.Satisfies(a.tier()) {
 		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the box is of tier %s, and %s was asked for", st.Tier, a.tier()))
 	}
+	a.goesOn = a.keepsCheckout(st)
 	known := false
 	a.ledger.look(func(s *seen) { known = s.ready == string(st.ID) })
 	if known {
 		return nil
 	}
-	return a.ledger.step(ctx, stepReady, map[string]string{
+	fields := map[string]string{
 		fieldBox: string(st.ID), fieldTier: string(st.Tier), fieldKernel: st.Kernel, fieldImage: a.image.Name,
 		fieldFlags: strings.Join(st.Flags, " "), fieldEnv: string(a.env.Digest), fieldHit: strconv.FormatBool(a.env.Hit), fieldFound: a.env.String(),
 		fieldPolicy: string(a.grant.caller.Policy.Digest()), "limits": encode(st.Limits),
-	})
+	}
+	workspaceFields(st, fields)
+	return a.ledger.step(ctx, stepReady, fields)
 }
 
 // boxError makes a failure of a box that is gone.

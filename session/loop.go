@@ -25,9 +25,7 @@ type brain struct{ *attempt }
 func (b brain) run(ctx context.Context) error {
 	a := b.attempt
 	in := a.input()
-	if a.taken {
-		in.Text += "\n\n" + afterLoss
-	}
+	in.Text += a.lostNote()
 	prompt, err := a.adapter.Instructions(in)
 	if err != nil {
 		return failFor(cofferdam.ReasonAgent, err)

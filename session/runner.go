@@ -47,6 +47,7 @@ type Options struct {
 	LastSaid func(ctx context.Context, s cofferdam.SessionID, t cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error)
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
+	Workspaces   Workspaces // optional; without it a workspace ends with its box
 
 	// Image finds what a box has at "/"; nil knows the host and folders.
 	Image        func(ctx context.Context, scope cofferdam.Scope, w environment.ImageWant) (environment.Image, error)

@@ -38,6 +38,20 @@ const interruption = "Your process was ended from outside while you worked. Look
 // afterLoss is what an agent is told whose box was lost before.
 const afterLoss = "An earlier run was lost with its machine. What it had pushed by then is in the checkout; look at it first."
 
+// afterKept is what an agent is told that goes on in an earlier run's workspace.
+const afterKept = "An earlier run ended before it was done. Its workspace is as it was left, uncommitted changes included; look at it first. A folder named left-N holds one that git could not read any more."
+
+// lostNote is what an agent is told of an earlier run, if there was one.
+func (a *attempt) lostNote() string {
+	switch {
+	case a.goesOn:
+		return "\n\n" + afterKept
+	case a.taken:
+		return "\n\n" + afterLoss
+	}
+	return ""
+}
+
 // turn is one run of the agent's process. The first begins a conversation, the
 // others go on in it.
 type turn struct {
@@ -244,11 +258,10 @@ func (d dialogue) start(t turn) (agent.Start, error) {
 	for _, text := range said {
 		in.Text += "\n\nSaid afterwards:\n" + text
 	}
-	switch {
-	case t.number > 1:
+	if t.number > 1 {
 		in.Text += "\n\n" + interruption
-	case d.taken:
-		in.Text += "\n\n" + afterLoss
+	} else {
+		in.Text += d.lostNote()
 	}
 	return d.adapter.Start(in)
 }

@@ -24,8 +24,35 @@ const gitTimeout = 15 * time.Minute
 
 // checkoutScript makes the workspace: a clone of one commit and its history.
 // /work may hold a file system's own lost+found, which is not the agent's.
+//
+// A workspace that is KEPT, where an earlier session had its checkout, stays as it
+// is, on this attempt's branch. One that git cannot use any more, because its
+// machine died while it wrote or because the agent removed it, is put aside in a
+// folder of the new one. In any other, what is there is half a clone.
 const checkoutScript = `set -eu
+goes_on() {
+	rm -f .git/index.lock .git/HEAD.lock &&
+	git rev-parse -q --verify "HEAD^{commit}" >/dev/null && git status --porcelain >/dev/null &&
+	git config remote.origin.url "$URL" &&
+	git fetch -q --no-tags origin "$COMMIT" &&
+	{ git show-ref -q --verify "refs/heads/$BRANCH_NAME" || git -c core.hooksPath=/dev/null checkout -q -b "$BRANCH_NAME"; }
+}
+aside=
+if [ -n "${KEPT:-}" ]; then
+	if goes_on; then exit 0; fi
+	echo "git cannot go on with the workspace as it was left: it is put aside" >&2
+	n=1
+	while [ -e "left-$n" ]; do n=$((n + 1)); done
+	aside="left-$n"
+	mkdir "$aside"
+fi
+for f in ..?* .[!.]* *; do
+	[ -e "$f" ] || [ -L "$f" ] || continue
+	case "$f" in lost+found) continue ;; left-*) [ -z "${KEPT:-}" ] || continue ;; esac
+	if [ -n "$aside" ]; then mv -- "$f" "$aside/"; else rm -rf -- "$f"; fi
+done
 git init -q .
+[ -z "$aside" ] || echo '/left-*/' >> .git/info/exclude
 echo '/lost+found/' >> .git/info/exclude
 git config remote.origin.url "$URL"
 git config remote.origin.fetch "+$BASE_REF:refs/remotes/origin/$BASE_NAME"
@@ -74,12 +101,15 @@ func (a *attempt) checkout(ctx context.Context) error {
 		}
 	}
 	id := execCheckout
+	env := append(append(a.variables(), a.gitVariables()...), "START="+string(start))
+	if a.goesOn {
+		env = append(env, "KEPT=1")
+	}
 	if a.nth > 0 {
 		id += cofferdam.ExecID("-" + strconv.Itoa(a.nth+1))
 	}
 	ran, err := a.insist(ctx, sandbox.Command{
-		ID: id, Shell: checkoutScript, Timeout: gitTimeout,
-		Env: append(append(a.variables(), a.gitVariables()...), "START="+string(start)),
+		ID: id, Shell: checkoutScript, Timeout: gitTimeout, Env: env,
 	})
 	if err != nil {
 		return err
@@ -87,7 +117,10 @@ func (a *attempt) checkout(ctx context.Context) error {
 	if ran.failed() {
 		return fail(cofferdam.ReasonRepository, "the workspace could not be made: "+gitReason(ran))
 	}
-	return nil
+	if a.kept.ID == "" {
+		return nil
+	}
+	return a.o.Workspaces.Ready(ctx, a.plan)
 }
 
 // gitReason returns what the git gateway had git say, else git's own last line,

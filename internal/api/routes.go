@@ -44,7 +44,7 @@ func fresh(zero any) any { return reflect.New(reflect.TypeOf(zero)).Interface() 
 
 // Routes lists everything the API serves.
 func Routes() []Route {
-	return slices.Concat(serverRoutes(), taskRoutes(), thingRoutes(), environmentRoutes(), mergeRoutes(), evidenceRoutes())
+	return slices.Concat(serverRoutes(), taskRoutes(), thingRoutes(), environmentRoutes(), workspaceRoutes(), mergeRoutes(), evidenceRoutes())
 }
 
 func serverRoutes() []Route {
@@ -79,7 +79,13 @@ func taskRoutes() []Route {
 		{Method: "POST", Path: "/v1/tasks/{name}/messages", ID: "sendTask", Doc: "tell a task something while it runs; its agent hears it after the tool call it is in", Body: messageBody{}, Reply: cofferdam.TaskMessage{}, Created: true, call: func(c *call) (any, error) {
 			return c.svc.SendTask(c.ctx, c.name, c.body.(*messageBody).Text)
 		}},
-		{Method: "POST", Path: "/v1/tasks/{name}/retry", ID: "retryTask", Doc: "a new attempt", Reply: cofferdam.Task{}, call: func(c *call) (any, error) { return c.svc.RetryTask(c.ctx, c.name) }},
+		{Method: "POST", Path: "/v1/tasks/{name}/retry", ID: "retryTask", Doc: "a new attempt", Reply: cofferdam.Task{}, Query: []Param{{"resume", "string", "true: it goes on in the workspace of the one before"}}, call: func(c *call) (any, error) {
+			resume, err := flag(c.query, "resume")
+			if err != nil {
+				return nil, err
+			}
+			return c.svc.RetryTask(c.ctx, c.name, resume)
+		}},
 	}
 }
 

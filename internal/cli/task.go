@@ -320,6 +320,9 @@ func newTaskView(a *app) *cobra.Command {
 					lines = append(lines, label{"environment", s.Phase + ": " + s.Found})
 				}
 			}
+			if w, err := cl.Workspace(c.Context(), t.Short()); err == nil { // it may have none
+				lines = append(lines, keptLabel(w))
+			}
 			return a.labels(lines)
 		}),
 	}
@@ -442,13 +445,21 @@ func newTaskCancel(a *app) *cobra.Command {
 }
 
 func newTaskRetry(a *app) *cobra.Command {
-	return &cobra.Command{
+	var resume bool
+	c := &cobra.Command{
 		Use: "retry TASK", Short: "Make a new attempt of a task", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
-		Long: "Make a new attempt of a task that ended without landing, from the base branch as it is now." + calling(), Example: "  cofferdam task retry t-1",
+		Long: "Make a new attempt of a task that ended without landing, from the base branch as it is now. With --resume it goes on in the workspace " +
+			"of the last attempt, as that was left, uncommitted changes included." + calling(),
+		Example: "  cofferdam task retry t-1\n  cofferdam task retry t-1 --resume",
 		RunE: func(c *cobra.Command, args []string) error {
+			if resume {
+				return a.change(c, args[0], (*client.Client).ResumeTask, "started a new attempt in the workspace of")
+			}
 			return a.change(c, args[0], (*client.Client).RetryTask, "started a new attempt of")
 		},
 	}
+	c.Flags().BoolVar(&resume, "resume", false, "go on in the workspace of the last attempt")
+	return c
 }
 
 func (a *app) change(c *cobra.Command, name string, do func(*client.Client, context.Context, string) (cofferdam.Task, error), verb string) error {

@@ -39,6 +39,7 @@ type Config struct {
 	Prices    []cofferdam.Price // of models; they stand before the listed ones
 
 	Environments Environments // what boxes may be made from
+	Workspaces   Workspaces   // how long they are kept
 
 	Agents string // folder with more agents, one file each; "" for none
 
@@ -49,6 +50,8 @@ type Config struct {
 	TestPerson      string // name of a test person; "" for none
 	TestPersonToken string // file with the token that authenticates it
 	CrashPoint      string // COFFERDAM_DEBUG_CRASH, see task/flow
+	// ClockAhead moves the clock by which workspaces grow old.
+	ClockAhead time.Duration
 
 	Sources map[string]string // setting name to where its value came from: flag, environment, file, default
 }

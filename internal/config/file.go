@@ -32,6 +32,8 @@ import (
 //	dir = "/etc/cofferdam/agents"       # more agents, one file each; see package agent
 //	[environments]                      # what boxes are made from; see environments.go
 //	registries = ["registry.example.com"]
+//	[workspaces]                        # how long they are kept; see workspaces.go
+//	keep = "336h"
 //	[[price]]
 //	model = "my-model-*"
 //
@@ -57,6 +59,7 @@ type fileBody struct {
 	Presets      map[string][]string     `toml:"presets"`
 	Budget       fileBudget              `toml:"budget"`
 	Environments fileEnvironments        `toml:"environments"`
+	Workspaces   fileWorkspaces          `toml:"workspaces"`
 	Price        []cofferdam.ListedPrice `toml:"price"`
 }
 
@@ -188,6 +191,8 @@ func hintFor(key string) string {
 		return "docs/models.md has an example, under Budgets and prices"
 	case "environments":
 		return "docs/environments.md has an example, under Images"
+	case "workspaces":
+		return "docs/workspaces.md has an example, under Settings"
 	default:
 		return "an empty list [] allows nothing"
 	}
@@ -224,6 +229,9 @@ func (f operatorFile) fill(c *Config) error {
 		return err
 	}
 	if err := f.fillEnvironments(c, fail); err != nil {
+		return err
+	}
+	if err := f.fillWorkspaces(c, fail); err != nil {
 		return err
 	}
 	for name, hosts := range f.body.Presets {

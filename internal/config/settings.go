@@ -58,6 +58,16 @@ func Settings() []Setting {
 		},
 		hidden(text("debug-person", "", "name of a test person, for demos and tests", func(c *Config) *string { return &c.TestPerson })),
 		hidden(text("debug-person-token", "", "file with the test person's token", func(c *Config) *string { return &c.TestPersonToken })),
+		hidden(Setting{
+			Name: "debug-clock", Usage: "how far ahead the clock is by which workspaces grow old",
+			apply: func(c *Config, v string) (err error) {
+				if c.ClockAhead, err = time.ParseDuration(v); err != nil {
+					return fmt.Errorf("%q is no duration such as 312h", v)
+				}
+				return nil
+			},
+			show: func(c Config) string { return c.ClockAhead.String() },
+		}),
 		hidden(text("debug-crash", "COFFERDAM_DEBUG_CRASH", "point at which the server ends itself", func(c *Config) *string { return &c.CrashPoint })),
 	}
 }

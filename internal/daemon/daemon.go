@@ -179,6 +179,7 @@ func (s *server) serve(ctx context.Context) error {
 	if err := s.work(ctx); err != nil {
 		return err
 	}
+	s.sweepWorkspaces(ctx)
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, len(listeners))
@@ -227,7 +228,7 @@ func (s *server) service() *service.Service {
 	return service.New(service.Options{
 		Scope: s.scope, Version: config.Version, Started: s.started,
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
-		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images},
+		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images}, Workspaces: s.workspaces,
 		CheckUpstream: s.checkUpstream, Agents: s.known, NeedsModel: s.needsModel, Hears: s.hears, Presets: s.presets, Budget: s.Budget, MaxBudget: s.MaxBudget,
 		Tier:      s.tier,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },

@@ -32,6 +32,7 @@ import (
 	"cofferdam/task"
 	"cofferdam/task/flow"
 	"cofferdam/trace"
+	"cofferdam/workspace"
 )
 
 // parts are the rooms as this server uses them, in the order they are built.
@@ -55,6 +56,8 @@ type parts struct {
 
 	environments *environment.Cache
 	images       *image.Store
+
+	workspaces *workspace.Keeper
 
 	sessions *session.Runner
 	merges   *merge.Service
@@ -136,11 +139,14 @@ func (s *server) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.keepWorkspaces(); err != nil {
+		return err
+	}
 	s.sessions, err = session.New(session.Options{
 		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: s.environments, Image: s.images.Find, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
-		Said: s.store.Messages, LastSaid: s.store.LastMessages,
+		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces,
 		Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})

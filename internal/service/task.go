@@ -183,14 +183,26 @@ func (s *Service) SendTask(ctx context.Context, name, text string) (cofferdam.Ta
 	return s.Tasks.Send(ctx, s.Scope, by, string(t.ID), text)
 }
 
-// RetryTask starts a new attempt.
-func (s *Service) RetryTask(ctx context.Context, name string) (cofferdam.Task, error) {
+// RetryTask starts a new attempt; with resume it goes on in the workspace of the
+// one before, as that was left.
+func (s *Service) RetryTask(ctx context.Context, name string, resume bool) (cofferdam.Task, error) {
 	by, err := person(ctx, "service.RetryTask")
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
+	undo := func() {}
+	if resume {
+		before, err := s.Tasks.Get(ctx, s.Scope, name)
+		if err == nil {
+			undo, err = s.Workspaces.PassOn(ctx, before)
+		}
+		if err != nil {
+			return before, err
+		}
+	}
 	t, err := s.Tasks.Retry(ctx, s.Scope, by, name)
 	if err != nil {
+		undo()
 		return t, err
 	}
 	return t, s.set(ctx, t)

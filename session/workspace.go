@@ -1,0 +1,63 @@
+package session
+
+import (
+	"context"
+	"slices"
+
+	"cofferdam/gateway"
+	"cofferdam/sandbox"
+)
+
+// Workspaces says which workspace the sessions of an attempt work in, one after
+// the other, and hears how far they came.
+type Workspaces interface {
+	// Take returns the workspace for a session that works, and counts it as in use.
+	Take(ctx context.Context, p Plan, t sandbox.Tier) (Lease, error)
+	// Ready says that the session's checkout is in it.
+	Ready(ctx context.Context, p Plan) error
+	// Left says that the session's box is gone.
+	Left(ctx context.Context, p Plan) error
+}
+
+// Lease is a workspace for one session.
+type Lease struct {
+	ID    sandbox.WorkspaceID
+	Epoch int64 // higher for a later session of the same workspace
+	Ready bool  // a checkout was in it before this session
+}
+
+// lease finds the workspace of a session that works, if the tier keeps any.
+func (a *attempt) lease(ctx context.Context) error {
+	if a.plan.Phase != gateway.Work || a.o.Workspaces == nil {
+		return nil
+	}
+	offers, err := a.o.Driver.Offers(ctx)
+	if err != nil {
+		return err
+	}
+	keeps := slices.ContainsFunc(offers, func(o sandbox.Offer) bool {
+		return o.Tier == a.tier() && slices.Contains(o.Can, sandbox.CanKeep)
+	})
+	if !keeps {
+		return nil
+	}
+	a.kept, err = a.o.Workspaces.Take(ctx, a.plan, a.tier())
+	return err
+}
+
+// keepsCheckout says whether an earlier session's checkout is in the workspace.
+func (a *attempt) keepsCheckout(st sandbox.Status) bool {
+	return a.kept.Ready && st.Workspace != nil && st.Workspace.ID == a.kept.ID && !st.Workspace.Fresh
+}
+
+// workspaceFields say in the trace what the box has at /work.
+func workspaceFields(st sandbox.Status, fields map[string]string) {
+	fields["workspace"] = "of this box alone"
+	if w := st.Workspace; w != nil {
+		fields["workspace"] = string(w.ID)
+		fields["workspace_state"] = "kept from an earlier session"
+		if w.Fresh {
+			fields["workspace_state"] = "new"
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// Run sweeps until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	for {
+		if err := k.Sweep(ctx); err != nil && ctx.Err() == nil {
+			k.o.Log.WarnContext(ctx, "sweeping workspaces", slog.Any("error", err), slog.String("hint", cofferdam.HintOf(err)))
+		}
+		select {
+		case <-time.After(sweepPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Sweep gives notice of what will be removed, exports and removes what had its
+// notice a day ago, and removes bundles that are too old. What cannot be exported
+// stays, and its record says why.
+func (k *Keeper) Sweep(ctx context.Context) error {
+	k.sweep.Lock()
+	defer k.sweep.Unlock()
+	all, err := k.all(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range all {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := k.tend(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("workspace of %s: %w", short(r.Record), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// one is a workspace as the store and the keeper know it.
+type one struct {
+	Record
+	disk  *sandbox.Workspace // nil: there is none
+	until time.Time          // it is removed then, at the earliest
+}
+
+// all puts together what store and keeper know, the newest first.
+func (k *Keeper) all(ctx context.Context) ([]one, error) {
+	records, err := k.o.Store.Workspaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	disks, err := k.o.Driver.Workspaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []one
+	for _, r := range records {
+		v := one{Record: r}
+		for _, d := range disks {
+			if d.ID == r.ID && d.Tier == r.Tier {
+				v.disk = &d
+				v.Size, v.Used = d.Size, d.Used
+			}
+		}
+		list = append(list, v)
+	}
+	k.schedule(list)
+	return list, nil
+}
+
+// schedule says until when each is kept: for the time that is set after its last
+// session, or, of those that together are too large, until now for the ones that
+// nobody used for longest.
+func (k *Keeper) schedule(list []one) {
+	byUse := make([]*one, 0, len(list))
+	for i := range list {
+		if list[i].Removed.IsZero() && list[i].disk != nil {
+			byUse = append(byUse, &list[i])
+		}
+	}
+	slices.SortStableFunc(byUse, func(a, b *one) int { return b.Left.Compare(a.Left) })
+	now, total := k.o.Now(), int64(0)
+	for _, v := range byUse {
+		v.until = v.Left.Add(k.o.Keep)
+		if total += v.Used; k.o.MaxSize > 0 && total > k.o.MaxSize && v.until.After(now) {
+			v.until = now
+		}
+		if told := v.Noticed.Add(Notice); !v.Noticed.IsZero() && told.After(v.until) {
+			v.until = told
+		} else if first := now.Add(Notice); v.Noticed.IsZero() && first.After(v.until) {
+			v.until = first
+		}
+	}
+}
+
+// tend does what is due for one workspace.
+func (k *Keeper) tend(ctx context.Context, v one) error {
+	now := k.o.Now()
+	switch {
+	case !v.Removed.IsZero():
+		return k.dropBundle(ctx, v.Record, now)
+	case v.disk == nil && now.Sub(v.Left) > Notice: // never made, or somebody took it away
+		_, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
+			r.Removed, r.Note = now.UTC(), "its disk is not there"
+			return nil
+		})
+		return err
+	case v.disk == nil, v.disk.Box != "":
+		return nil
+	case v.Noticed.IsZero() && !now.Before(v.until.Add(-Notice)):
+		return k.notice(ctx, v)
+	case v.Noticed.IsZero() || now.Before(v.until), now.Sub(v.Tried) < retryPause:
+		return nil
+	}
+	return k.expire(ctx, v)
+}
+
+// notice puts on record that a workspace will be removed, and when.
+func (k *Keeper) notice(ctx context.Context, v one) error {
+	now := k.o.Now().UTC()
+	until := v.until
+	if first := now.Add(Notice); first.After(until) {
+		until = first
+	}
+	err := k.put(ctx, v.Record, cofferdam.EventWorkspaceNotice, map[string]string{"until": until.UTC().Format(time.RFC3339), "left": v.Left.UTC().Format(time.RFC3339)})
+	if err != nil {
+		return err
+	}
+	k.o.Log.WarnContext(ctx, "a workspace will be removed", slog.String("task", short(v.Record)), slog.Time("until", until))
+	_, err = k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
+		if r.Left.Equal(v.Left) { // else a session has it
+			r.Noticed = now
+		}
+		return nil
+	})
+	return err
+}
+
+// expire removes a workspace whose time is over.
+func (k *Keeper) expire(ctx context.Context, v one) error {
+	why := fmt.Sprintf("nobody used it since %s", v.Left.UTC().Format(time.RFC3339))
+	r, err := k.export(ctx, v.Record)
+	if err == nil {
+		k.o.Point("workspace:exported")
+		err = k.remove(ctx, r, v.Left, why, platform())
+	}
+	if err == nil || ctx.Err() != nil || cofferdam.KindOf(err) == cofferdam.Conflict {
+		return err // Conflict: a session took it up
+	}
+	_, noteErr := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
+		r.Note, r.Tried = clip("it is kept, since it cannot be exported: "+err.Error()), k.o.Now().UTC()
+		return nil
+	})
+	return errors.Join(err, noteErr)
+}
+
+// remove removes a workspace that nobody took up since left, on record first.
+func (k *Keeper) remove(ctx context.Context, r Record, left time.Time, why string, by cofferdam.Principal) error {
+	r, err := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {
+		if !r.Left.Equal(left) {
+			return &cofferdam.Error{Op: "workspace.remove", Kind: cofferdam.Conflict, Subject: "workspace of " + short(*r), Reason: "a session took it up meanwhile", Hint: "wait until its task is at rest"}
+		}
+		r.Going = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fields := map[string]string{"why": why, "used": strconv.FormatInt(r.Used, 10)}
+	if r.Bundle != nil {
+		fields["bundle"] = string(r.Bundle.Digest)
+	}
+	err = k.putBy(ctx, r, by, cofferdam.EventWorkspaceRemove, fields)
+	if err == nil {
+		err = k.o.Driver.RemoveWorkspace(ctx, r.ID)
+	}
+	removed := err == nil
+	_, keepErr := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {
+		r.Going = false
+		if removed {
+			r.Ready, r.Removed, r.Note = false, k.o.Now().UTC(), clip(why)
+		}
+		return nil
+	})
+	return errors.Join(err, keepErr)
+}
+
+// dropBundle removes a bundle that was kept for long enough.
+func (k *Keeper) dropBundle(ctx context.Context, r Record, now time.Time) error {
+	if r.Bundle == nil || now.Before(r.Bundle.Until) {
+		return nil
+	}
+	if err := k.put(ctx, r, cofferdam.EventWorkspaceRemove, map[string]string{"bundle": string(r.Bundle.Digest), "why": "its export is too old"}); err != nil {
+		return err
+	}
+	if err := os.Remove(k.bundlePath(r.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error { r.Bundle = nil; return nil })
+	return err
+}
+
+func (k *Keeper) put(ctx context.Context, r Record, kind string, fields map[string]string) error {
+	return k.putBy(ctx, r, platform(), kind, fields)
+}
+
+// putBy puts on record, and on disk, what is about to be done to a workspace.
+func (k *Keeper) putBy(ctx context.Context, r Record, by cofferdam.Principal, kind string, fields map[string]string) error {
+	fields["workspace"], fields["attempt"] = string(r.ID), strconv.Itoa(r.Attempt)
+	_, err := k.o.Record.Record(ctx, cofferdam.Event{
+		Scope: r.Scope, Task: r.Task, Actor: by, Source: "workspace", Kind: kind, Resource: short(r), Fields: fields, Durable: true,
+	})
+	return err
+}
+
+func platform() cofferdam.Principal {
+	return cofferdam.Principal{Kind: cofferdam.Platform, Name: "workspace"}
+}
+
+// maxNote bounds a sentence for people.
+const maxNote = 500
+
+func clip(s string) string {
+	if len(s) > maxNote {
+		return s[:maxNote] + "…"
+	}
+	return s
+}

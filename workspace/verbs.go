@@ -1,0 +1,147 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"cofferdam"
+)
+
+// List returns the workspaces of a project that are there or have a bundle, the
+// newest first.
+func (k *Keeper) List(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.Workspace, error) {
+	all, err := k.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []cofferdam.Workspace
+	for _, v := range all {
+		if v.Scope == scope {
+			list = append(list, v.word())
+		}
+	}
+	return list, nil
+}
+
+// word is the workspace as every face shows it.
+func (v one) word() cofferdam.Workspace {
+	w := cofferdam.Workspace{
+		Schema: "cofferdam/workspace/v1", ID: string(v.ID), Scope: v.Scope, Task: v.Task, Number: v.Number, Attempt: v.Attempt,
+		Tier: string(v.Tier), Size: v.Size, Used: v.Used, Made: v.Made, Left: v.Left, Noticed: v.Noticed, Removed: v.Removed, Note: v.Note, Bundle: v.Bundle,
+	}
+	switch {
+	case !v.Removed.IsZero():
+		w.State, w.Used = cofferdam.WorkspaceRemoved, 0
+	case v.disk == nil:
+		w.State = cofferdam.WorkspaceLost
+	case v.disk.Box != "":
+		w.State = cofferdam.WorkspaceInUse
+	default:
+		w.State, w.Until = cofferdam.WorkspaceKept, v.until.UTC()
+	}
+	return w
+}
+
+// find returns the workspace of that name: its id or a prefix of it, or its
+// task's short name or id, which stand for the one of the latest attempt.
+func (k *Keeper) find(ctx context.Context, scope cofferdam.Scope, name string) (one, error) {
+	all, err := k.all(ctx)
+	if err != nil {
+		return one{}, err
+	}
+	var found []one
+	for _, v := range all {
+		if v.Scope != scope {
+			continue
+		}
+		if name == short(v.Record) || name == string(v.Task) || len(name) >= 8 && strings.HasPrefix(string(v.ID), name) {
+			found = append(found, v)
+		}
+	}
+	if len(found) == 0 {
+		return one{}, &cofferdam.Error{
+			Op: "workspace.find", Kind: cofferdam.NotFound, Subject: fmt.Sprintf("workspace %.80q", name), Reason: "there is none of this name",
+			Hint: "give a task, such as t-42, or an id that cofferdam workspace list shows",
+		}
+	}
+	return slices.MaxFunc(found, func(a, b one) int { return a.Attempt - b.Attempt }), nil
+}
+
+// View returns one workspace.
+func (k *Keeper) View(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Workspace, error) {
+	v, err := k.find(ctx, scope, name)
+	return v.word(), err
+}
+
+// Export makes sure that there is a bundle of all that is in the workspace and
+// nowhere else, as it is now.
+func (k *Keeper) Export(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Workspace, error) {
+	const op = "workspace.Export"
+	v, err := k.find(ctx, scope, name)
+	if err != nil {
+		return cofferdam.Workspace{}, err
+	}
+	w := v.word()
+	switch w.State {
+	case cofferdam.WorkspaceInUse:
+		return w, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Conflict, Subject: "workspace of " + w.Short(), Reason: "an agent works in it",
+			Hint: "wait with cofferdam task wait " + w.Short() + ", or end it with cofferdam task cancel " + w.Short(),
+		}
+	case cofferdam.WorkspaceKept:
+		if v.Record, err = k.export(ctx, v.Record); err != nil {
+			return w, err
+		}
+		w = v.word()
+	}
+	if w.Bundle == nil {
+		return w, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "workspace of " + w.Short(), Reason: "all that is in it is in the repository as well", Hint: "see cofferdam merge view " + w.Short()}
+	}
+	return w, nil
+}
+
+// Bundle opens the bundle of a workspace, which Export made.
+func (k *Keeper) Bundle(ctx context.Context, scope cofferdam.Scope, name string) (*os.File, error) {
+	v, err := k.find(ctx, scope, name)
+	if err != nil {
+		return nil, err
+	}
+	if v.Bundle == nil {
+		return nil, &cofferdam.Error{Op: "workspace.Bundle", Kind: cofferdam.NotFound, Subject: "bundle of " + short(v.Record), Reason: "there is none", Hint: "cofferdam workspace export " + short(v.Record) + " makes it"}
+	}
+	f, err := os.Open(k.bundlePath(v.ID))
+	if err != nil {
+		return nil, broken(err)
+	}
+	return f, nil
+}
+
+// Remove removes a workspace now; unless discard is set, what is in it and
+// nowhere else is exported before. Of one that is removed already it discards the
+// bundle, or does nothing.
+func (k *Keeper) Remove(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, discard bool) error {
+	k.sweep.Lock()
+	defer k.sweep.Unlock()
+	v, err := k.find(ctx, scope, name)
+	if err != nil {
+		return err
+	}
+	r := v.Record
+	if v.disk != nil && r.Removed.IsZero() {
+		if !discard {
+			if r, err = k.export(ctx, r); err != nil {
+				return err
+			}
+			k.o.Point("workspace:exported")
+		}
+		return k.remove(ctx, r, v.Left, "removed by "+by.Name, by)
+	}
+	if !discard || r.Bundle == nil {
+		return nil
+	}
+	r.Bundle.Until = r.Bundle.Made
+	return k.dropBundle(ctx, r, k.o.Now())
+}
