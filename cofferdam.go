@@ -126,6 +126,7 @@ const (
 	SaidDone        Said = "done"
 	SaidNothingToDo Said = "nothing to do"
 	SaidBlocked     Said = "blocked"
+	SaidQuestion    Said = "question" // it waits for an answer, and then goes on
 )
 
 // Check is one command of a definition of done.
@@ -150,9 +151,11 @@ type TaskRequest struct {
 	Image       string   `json:"image,omitempty"`       // "host" (default), a folder on the server, or an image its operator configured
 	Tier        string   `json:"tier,omitempty"`        // of its boxes, as strong as the operator's or stronger; "" for the operator's
 	Environment string   `json:"environment,omitempty"` // "" for the definition of the repository, "none", or a folder in .devcontainer
+	Ask         bool     `json:"ask,omitempty"`         // its agent may ask a person and wait for the answer
 	Timeout     float64  `json:"timeout,omitempty"`     // seconds of the agent's run; 0: the default
 	Limits      *Limits  `json:"limits,omitempty"`      // nil: defaults
 	Budget      *Budget  `json:"budget,omitempty"`      // nil: the operator's default
+	Rest        *Rest    `json:"rest,omitempty"`        // nil: the server's
 	Key         string   `json:"idempotency_key,omitempty"`
 }
 
@@ -176,6 +179,51 @@ const (
 // Or returns b with the fields that say nothing taken from other.
 func (b Budget) Or(other Budget) Budget {
 	return Budget{cmp.Or(b.Tokens, other.Tokens), cmp.Or(b.Cost, other.Cost), cmp.Or(b.Calls, other.Calls)}
+}
+
+// Rest bounds how long a session idles before its box is suspended, and how long
+// it lives, in seconds. Zero fields say nothing.
+type Rest struct {
+	Idle     float64 `json:"idle_timeout,omitempty"`
+	Lifetime float64 `json:"max_lifetime,omitempty"`
+}
+
+// Ranges and defaults of a Rest, in seconds. Source: docs/SPECIFICATION.md, "Session".
+const (
+	MinIdle         = 60
+	MaxIdle         = 28_800
+	MaxLifetime     = 1_209_600 // 14 days
+	DefaultIdle     = 900
+	DefaultLifetime = 28_800
+)
+
+// Check says what is wrong with r; "" if nothing is.
+func (r Rest) Check() string {
+	switch {
+	case r.Idle != 0 && !(r.Idle >= MinIdle && r.Idle <= MaxIdle):
+		return fmt.Sprintf("an idle timeout is %d to %d seconds", MinIdle, MaxIdle)
+	case r.Lifetime != 0 && !(r.Lifetime >= MinIdle && r.Lifetime <= MaxLifetime):
+		return fmt.Sprintf("a maximum lifetime is %d to %d seconds", MinIdle, MaxLifetime)
+	case r.Idle != 0 && r.Lifetime != 0 && r.Idle > r.Lifetime:
+		return fmt.Sprintf("an idle timeout of %g seconds is longer than the maximum lifetime of %g", r.Idle, r.Lifetime)
+	}
+	return ""
+}
+
+// Lowest takes the lower of each field of r and other. A lifetime that is below
+// the idle timeout is both.
+func (r Rest) Lowest(other Rest) Rest {
+	low := func(a, b float64) float64 {
+		if a == 0 || b != 0 && b < a {
+			return b
+		}
+		return a
+	}
+	r = Rest{Idle: low(r.Idle, other.Idle), Lifetime: low(r.Lifetime, other.Lifetime)}
+	if r.Lifetime != 0 {
+		r.Idle = low(r.Idle, r.Lifetime)
+	}
+	return r
 }
 
 // TaskMessage is what a person says to a task that runs, in order.
@@ -334,10 +382,30 @@ type Session struct {
 	Environment Digest    `json:"environment,omitempty"`
 	Found       string    `json:"environment_found,omitempty"` // hit or miss of the environment, and why
 	Policy      Digest    `json:"policy,omitempty"`
+	Life        *BoxLife  `json:"box,omitempty"`        // of a session that runs in this server
 	TraceSize   uint64    `json:"trace_size,omitempty"` // events, the seal included
 	TraceRoot   Digest    `json:"trace_root,omitempty"`
 	Sealed      time.Time `json:"sealed,omitzero"`
 	Usage       Usage     `json:"usage"`
+}
+
+// BoxLife is where the box of a running session stands, as its driver says it.
+type BoxLife struct {
+	State    string    `json:"state"` // docs/SPECIFICATION.md, "States of a box"
+	Reason   string    `json:"reason"`
+	Actor    string    `json:"actor"`
+	Sequence int64     `json:"sequence"`
+	Since    time.Time `json:"since"`
+	Ends     time.Time `json:"ends,omitzero"` // its maximum lifetime is over then
+	Jobs     []Job     `json:"jobs,omitempty"`
+}
+
+// Job is a process that a command left running behind it.
+type Job struct {
+	Exec ExecID        `json:"exec"` // that started it
+	PID  int64         `json:"pid"`  // in the box
+	Name string        `json:"name"` // what it calls itself, at most 15 bytes; hostile text
+	CPU  time.Duration `json:"cpu"`  // processor time it used so far
 }
 
 // Progress is one line of a task that is followed: the task whenever its state

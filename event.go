@@ -51,6 +51,10 @@ const (
 	EventSessionOpen  = "session.open"
 	EventSessionState = "session.state"
 	EventSessionSeal  = "session.seal"
+	EventSessionAsk   = "session.ask"       // its agent asks a person
+	EventSessionWarn  = "session.warning"   // it is about to be suspended, or to end
+	EventSuspended    = "session.suspended" // its box went to disk, or why it does not
+	EventResumed      = "session.resumed"   // warm: the same box; cold: a new one
 	EventExecStart    = "exec.start"
 	EventExecOutput   = "exec.output"
 	EventExecEnd      = "exec.end"

@@ -97,6 +97,7 @@ type Input struct {
 	Text     string            // the task in words
 	Done     []string          // lines of the definition of done
 	Checks   []cofferdam.Check // what the platform will run
+	Ask      bool              // a person answers if it asks
 	Branch   string            // short name of the branch that may be written
 	Command  string            // for the adapter command
 	EnvDir   string            // "": sandbox.EnvDir

@@ -59,10 +59,11 @@ func dialectOf(reader string) dialect {
 	return nil
 }
 
-// Markers of the last line by which an agent says that it did nothing.
+// Markers of the last line by which an agent says that it did nothing, or asks.
 const (
-	nothingMarker = "cofferdam: nothing to do"
-	blockedMarker = "cofferdam: blocked:"
+	nothingMarker  = "cofferdam: nothing to do"
+	blockedMarker  = "cofferdam: blocked:"
+	questionMarker = "cofferdam: question:"
 )
 
 // Kind sorts events.
@@ -92,7 +93,7 @@ type Event struct {
 // End is what was read by the end of an agent's output.
 type End struct {
 	Said    cofferdam.Said
-	Message string // last words, bounded by MaxText; of a blocked agent, its reason
+	Message string // last words, bounded by MaxText; of a blocked agent, its reason; of one that asks, its question
 	Failed  bool   // the agent says that it could not go on, such as an unreachable provider
 
 	Conversation string // the agent's own name of its conversation, by which it can be resumed; "" if it told none
@@ -256,6 +257,8 @@ func Claim(words string) (cofferdam.Said, string) {
 		return cofferdam.SaidNothingToDo, words
 	case strings.HasPrefix(low, blockedMarker):
 		return cofferdam.SaidBlocked, strings.TrimSpace(last[len(blockedMarker):])
+	case strings.HasPrefix(low, questionMarker):
+		return cofferdam.SaidQuestion, strings.TrimSpace(last[len(questionMarker):])
 	}
 	return cofferdam.SaidDone, words
 }

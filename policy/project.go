@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -35,6 +36,10 @@ const maxProject = 64 << 10
 //	pids = 256
 //	open_files = 1024
 //
+//	[session]              # the lower of this, the task's and the server's counts
+//	idle_timeout = "10m"   # then its box is suspended
+//	max_lifetime = "4h"
+//
 // Every key may be left out and then narrows nothing; allow = [] allows no
 // host. An unknown key is an error.
 type Project struct {
@@ -42,6 +47,7 @@ type Project struct {
 	Allow   []Rule   // its hosts
 	Presets []string // its preset:NAME entries
 	Limits  cofferdam.Limits
+	Rest    cofferdam.Rest
 }
 
 // projectFile is the file as TOML has it.
@@ -57,6 +63,10 @@ type projectFile struct {
 		PIDs      *int64   `toml:"pids"`
 		OpenFiles *int64   `toml:"open_files"`
 	} `toml:"limits"`
+	Session struct {
+		Idle     *string `toml:"idle_timeout"`
+		Lifetime *string `toml:"max_lifetime"`
+	} `toml:"session"`
 }
 
 // ParseProject reads a project file. An error names the key and its line.
@@ -92,6 +102,9 @@ func ParseProject(text []byte) (Project, error) {
 	}
 	var err error
 	p.Limits, err = f.limits()
+	if err == nil {
+		p.Rest, err = f.rest()
+	}
 	if err != nil {
 		return Project{}, badProject(err.Error(), err)
 	}
@@ -101,7 +114,7 @@ func ParseProject(text []byte) (Project, error) {
 func badProject(reason string, err error) error {
 	return &cofferdam.Error{
 		Op: "policy.ParseProject", Kind: cofferdam.Invalid, Subject: ProjectPath, Reason: reason, Err: err,
-		Hint: "the keys are egress.allow and limits.memory, disk, temp, cpu, pids, open_files",
+		Hint: "the keys are egress.allow, limits.memory, disk, temp, cpu, pids, open_files, and session.idle_timeout, max_lifetime",
 	}
 }
 
@@ -160,6 +173,28 @@ func (f projectFile) limits() (cofferdam.Limits, error) {
 		l.CPU = *c
 	}
 	return l, nil
+}
+
+func (f projectFile) rest() (cofferdam.Rest, error) {
+	var r cofferdam.Rest
+	for _, s := range []struct {
+		name string
+		in   *string
+		out  *float64
+	}{{"idle_timeout", f.Session.Idle, &r.Idle}, {"max_lifetime", f.Session.Lifetime, &r.Lifetime}} {
+		if s.in == nil {
+			continue
+		}
+		d, err := time.ParseDuration(*s.in)
+		if err != nil || d <= 0 {
+			return r, fmt.Errorf("session.%s: %q is no duration such as 90s or 1h30m", s.name, shorten(*s.in))
+		}
+		*s.out = d.Seconds()
+	}
+	if why := r.Check(); why != "" {
+		return r, fmt.Errorf("session: %s", why)
+	}
+	return r, nil
 }
 
 // parseSize reads bytes: a number, or text such as "2GiB".

@@ -32,16 +32,18 @@ type attempt struct {
 	ledger  *ledger
 	result  Result
 
-	live  context.Context // of the gateways
-	end   context.CancelFunc
-	grant grant
-	env   environment.Found
-	image environment.Image
-	made  environment.Recipe // what the repository says of its boxes
-	box   sandbox.Box
-	nth   int // which of the session's boxes that is, from 0
-	wire  Wire
-	taken bool // the workspace began at what an earlier session of the attempt had pushed
+	live   context.Context // of the gateways
+	end    context.CancelFunc
+	grant  grant
+	env    environment.Found
+	image  environment.Image
+	made   environment.Recipe // what the repository says of its boxes
+	box    sandbox.Box
+	nth    int // which of the session's boxes that is, from 0
+	wire   Wire
+	asleep bool   // the box is suspended
+	gone   string // why the box that rested will not come back; "" if it may
+	taken  bool   // the workspace began at what an earlier session of the attempt had pushed
 
 	kept   Lease // the workspace that outlives the box; zero for none
 	goesOn bool  // an earlier session's checkout is in it
@@ -95,6 +97,7 @@ const grace = 2 * time.Second
 
 // leave lets go of what this process holds. The box goes on.
 func (a *attempt) leave() {
+	a.forget(a.plan.ID)
 	defer a.end()
 	late := time.AfterFunc(grace, a.end)
 	defer late.Stop()
@@ -130,7 +133,9 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	boxes := []cofferdam.BoxID{a.setupBoxID()}
-	for nth := range max(1, len(a.plan.Checks)) {
+	colds := 0
+	a.ledger.look(func(s *seen) { colds = s.colds })
+	for nth := range max(1, len(a.plan.Checks)) + colds {
 		boxes = append(boxes, a.boxID(nth))
 	}
 	for _, id := range boxes {
@@ -182,7 +187,7 @@ func (a *attempt) destroy(ctx context.Context, id cofferdam.BoxID) error {
 }
 
 // boxID names one of the session's boxes: every check has its own, all else the
-// first. It follows from the session's id, so that any process finds the box,
+// first, or the one that took its place. It follows from the session's id, so that any process finds the box,
 // and a second one cannot be made.
 func (a *attempt) boxID(nth int) cofferdam.BoxID {
 	if nth == 0 {

@@ -37,7 +37,7 @@ func (a *attempt) variables() []string {
 func (a *attempt) enter(ctx context.Context) error {
 	begun := false
 	a.ledger.look(func(s *seen) {
-		a.nth = s.nextBox(len(a.plan.Checks))
+		a.nth = s.nextBox(len(a.plan.Checks)) + s.colds
 		begun = s.boxed == string(a.boxID(a.nth))
 	})
 	if err := a.lease(ctx); err != nil {
@@ -52,8 +52,12 @@ func (a *attempt) enter(ctx context.Context) error {
 		}
 		// Nothing has run in it as long as it was never ready, so it may be made
 		// now. Afterwards a box that is gone has taken the work with it.
-		ready := false
-		a.ledger.look(func(s *seen) { ready = s.ready == string(id) })
+		ready, asked := false, false
+		a.ledger.look(func(s *seen) { ready, asked = s.ready == string(id), s.asked })
+		if lost(err) && ready && asked { // it is missed once there is an answer
+			a.gone = errBoxLost.Error()
+			return nil
+		}
 		if !lost(err) || ready {
 			return boxError(err)
 		}
@@ -88,13 +92,26 @@ func (a *attempt) ready(ctx context.Context) error {
 	if err != nil {
 		return boxError(err)
 	}
-	if st.State.Over() {
+	asked := false
+	a.ledger.look(func(s *seen) { asked = s.asked })
+	switch {
+	case st.State == sandbox.Suspending:
+		if _, err := a.box.Wait(ctx, sandbox.Suspended, sandbox.Ready, sandbox.Busy, sandbox.Idle); err != nil {
+			return boxError(err)
+		}
+		return a.ready(ctx)
+	case st.State == sandbox.Suspended:
+		a.asleep = true
+	case st.State.Over() && asked:
+		a.gone = st.Reason
+	case st.State.Over():
 		return fail(cofferdam.ReasonBox, errBoxLost.Error()+": "+st.Reason)
 	}
 	if st.Tier != a.tier() && !st.Tier.Satisfies(a.tier()) {
 		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the box is of tier %s, and %s was asked for", st.Tier, a.tier()))
 	}
 	a.goesOn = a.keepsCheckout(st)
+	defer func() { a.remember(a.plan.ID, life{box: st.ID, ends: lifetime{a}.ends()}) }()
 	known := false
 	a.ledger.look(func(s *seen) { known = s.ready == string(st.ID) })
 	if known {
@@ -124,6 +141,14 @@ func (a *attempt) connect(ctx context.Context) error {
 	var names []wire.Name
 	wires := 0
 	a.ledger.look(func(s *seen) { names, wires = s.names, s.wires+1 })
+	if a.asleep || a.gone != "" {
+		asked := false
+		if a.ledger.look(func(s *seen) { asked = s.asked }); asked {
+			return nil // there is time until an answer
+		}
+		_, err := (&nap{attempt: a}).rise(ctx, "the session goes on")
+		return err
+	}
 	w, err := a.o.Connect(ctx, a.box, a.grant.caller, names)
 	if err != nil {
 		return boxError(err)

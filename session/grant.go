@@ -20,6 +20,7 @@ const maxProjectFile = 64<<10 + 1
 type grant struct {
 	caller *gateway.Caller
 	limits cofferdam.Limits
+	rest   cofferdam.Rest
 	hosts  []policy.Rule // what the work may reach, and setup no more than that
 }
 
@@ -50,6 +51,10 @@ func (a *attempt) authorize(ctx context.Context) error {
 		limits = fill(*l, limits)
 	}
 	a.grant.limits, a.grant.hosts = project.NarrowLimits(limits), narrow.Allow
+	a.grant.rest = a.o.Rest.Lowest(project.Rest)
+	if r := a.plan.Request.Rest; r != nil {
+		a.grant.rest = a.grant.rest.Lowest(*r)
+	}
 	if a.grant.caller, err = a.caller(narrow, a.plan.Phase); err != nil {
 		return err
 	}

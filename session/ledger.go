@@ -23,7 +23,8 @@ type ledger struct {
 	event cofferdam.Event // what all events of this room have in common
 
 	mu   sync.Mutex
-	seen seen // guarded by mu
+	seen seen                // guarded by mu
+	open map[uint64]struct{} // what this process let through and has no outcome yet; guarded by mu
 }
 
 // seen is what the log says.
@@ -34,6 +35,7 @@ type seen struct {
 	ready    string // id of the latest box that ran
 	wires    int    // connected to that box
 	talk            // with the agent
+	resting         // of the box, while the agent waits
 	heard    bool   // its end
 	names    []wire.Name
 	execs    map[cofferdam.ExecID]*execution
@@ -93,7 +95,7 @@ const (
 
 // openLedger reads what is on record.
 func openLedger(ctx context.Context, log *trace.Log, event cofferdam.Event) (*ledger, error) {
-	l := &ledger{log: log, event: event}
+	l := &ledger{log: log, event: event, open: map[uint64]struct{}{}}
 	l.seen.execs, l.seen.checks, l.seen.calls = map[cofferdam.ExecID]*execution{}, map[int]CheckRun{}, map[uint64]cofferdam.Usage{}
 	err := l.each(ctx, func(e cofferdam.Event) error {
 		l.seen.note(e)
@@ -131,8 +133,21 @@ func (l *ledger) Record(ctx context.Context, e cofferdam.Event) (cofferdam.Event
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.seen.note(e)
+		switch {
+		case e.Of != nil:
+			delete(l.open, *e.Of)
+		case e.Verdict == cofferdam.Allowed:
+			l.open[e.Seq] = struct{}{}
+		}
 	}
 	return e, err
+}
+
+// inFlight counts what the gateways let through and what has no outcome yet.
+func (l *ledger) inFlight() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
 }
 
 // put records an event of this room.
@@ -194,6 +209,7 @@ func (s *seen) note(e cofferdam.Event) {
 		s.names = append(s.names, name)
 	}
 	s.talk.note(e)
+	s.resting.note(e)
 	f := e.Fields
 	switch e.Kind {
 	case cofferdam.EventSessionOpen:

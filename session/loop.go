@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"cofferdam"
@@ -32,12 +33,19 @@ func (b brain) run(ctx context.Context) error {
 	}
 	d := dialogue{a}
 	conversation := a.o.Conversation(a.plan.Scope, a.plan.ID)
-	until, err := b.deadline(ctx, conversation)
+	left, err := b.left(ctx, conversation)
 	if err != nil {
 		return err
 	}
-	thinking, cancel := context.WithDeadlineCause(ctx, until, errTimeUp)
-	defer cancel()
+	note, err := b.waits(ctx)
+	if errors.Is(err, errLifetime) {
+		return b.conclude(ctx, loop.End{}, err)
+	}
+	if err != nil {
+		return err
+	}
+	thinking, clock, stop := b.timed(ctx, left)
+	defer stop()
 	wire := gateway.Local(a.grant.caller, a.o.Router.Handler)
 	defer wire.CloseIdleConnections()
 	o := loop.Options{
@@ -46,6 +54,18 @@ func (b brain) run(ctx context.Context) error {
 		Turns: int(min(max(loop.DefaultTurns, a.plan.Budget.Calls), loop.MaxTurns)),
 		Said:  func(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) { return d.listen(ctx) },
 		Last:  d.listenLast,
+		Note:  note,
+	}
+	if a.plan.Request.Ask {
+		o.Await = func(ctx context.Context, question string) (string, error) {
+			clock.pause()
+			defer clock.goOn()
+			note, over, err := d.await(ctx, question)
+			if over {
+				err = errLifetime
+			}
+			return note, err
+		}
 	}
 	told := 0
 	a.ledger.look(func(s *seen) { told = s.talk.told })
@@ -58,14 +78,63 @@ func (b brain) run(ctx context.Context) error {
 	o.Emit = func(e agent.Event) error { return once(func() error { return a.tell(ctx, e) }) }
 	o.Told = func(m cofferdam.TaskMessage) error { return once(func() error { return d.goOn(ctx, m) }) }
 	end, err := loop.Run(thinking, o)
-	timedOut := false
+	if err != nil && ctx.Err() == nil && context.Cause(thinking) != nil {
+		err = context.Cause(thinking) // what failed then failed because of that
+	}
+	return b.conclude(ctx, end, err)
+}
+
+// timed returns a context that ends with errTimeUp when the agent's time is up,
+// which clock counts, and with errLifetime when its session's is.
+func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.Context, clock *allowance, stop func()) {
+	thinking, cancel := context.WithCancelCause(ctx)
+	clock = newAllowance(left, func() { cancel(errTimeUp) })
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if (lifetime{b.attempt}).expire(thinking) {
+			cancel(errLifetime)
+		}
+	})
+	return thinking, clock, func() {
+		clock.timer.Stop()
+		cancel(nil)
+		watch.Wait()
+	}
+}
+
+// waits goes on with waiting for a person, if that is what the last process did.
+func (b brain) waits(ctx context.Context) (note string, err error) {
+	asked, question := false, ""
+	b.ledger.look(func(s *seen) { asked, question = s.asked, s.question })
+	if !asked {
+		return "", nil
+	}
+	note, over, err := dialogue(b).await(ctx, question)
+	if over {
+		err = errLifetime
+	}
+	return note, err
+}
+
+// conclude takes down how the loop ended: with an end of its own, or with the
+// error that cut it.
+func (b brain) conclude(ctx context.Context, end loop.End, err error) error {
+	a, d := b.attempt, dialogue(b)
+	timedOut, expired := errors.Is(err, errTimeUp), errors.Is(err, errLifetime)
 	switch {
-	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(thinking), errTimeUp):
+	case timedOut, expired:
+		if _, err := (&nap{attempt: a}).rise(ctx, err.Error()); err != nil {
+			return err
+		}
 		if err := d.hearNoMore(ctx); err != nil {
 			return err
 		}
-		timedOut = true
-		end.Said, end.Message = cofferdam.SaidBlocked, errTimeUp.Error()
+		if expired {
+			if err := b.endHands(ctx); err != nil {
+				return err
+			}
+		}
+		end.Said, end.Message = cofferdam.SaidBlocked, err.Error()
 	case cofferdam.KindOf(err) == cofferdam.Exhausted || cofferdam.KindOf(err) == cofferdam.Invalid:
 		return failFor(cofferdam.ReasonAgent, err)
 	case err != nil:
@@ -80,7 +149,7 @@ func (b brain) run(ctx context.Context) error {
 	} else if end.Failed {
 		a.result.Failure, a.result.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
 	}
-	return d.conclude(ctx, turnEnd{End: end.End, TimedOut: timedOut})
+	return d.conclude(ctx, turnEnd{End: end.End, TimedOut: timedOut, Expired: expired})
 }
 
 // listenLast is listen before the end of a brain: if it returns nothing, people
@@ -103,20 +172,27 @@ func (d dialogue) goOn(ctx context.Context, m cofferdam.TaskMessage) error {
 func (a *attempt) input() agent.Input {
 	p := a.plan
 	return agent.Input{
-		Text: p.Request.Text, Done: p.Request.Done, Checks: p.Request.Checks, Command: p.Request.Command,
+		Text: p.Request.Text, Done: p.Request.Done, Checks: p.Request.Checks, Command: p.Request.Command, Ask: p.Request.Ask,
 		Branch:   strings.TrimPrefix(string(p.Branch), "refs/heads/"),
 		Provider: p.Model.Provider, Model: p.Model.Default,
 	}
 }
 
-// deadline is when the agent's time is up, counted from its first message.
-func (b brain) deadline(ctx context.Context, conversation loop.Conversation) (time.Time, error) {
+// left is how much of the agent's time is left, which counts from its first
+// message on and stands still while it waits for a person.
+func (b brain) left(ctx context.Context, conversation loop.Conversation) (time.Duration, error) {
 	limit := dialogue(b).timeout()
 	entries, err := conversation.Entries(ctx)
 	if err != nil || len(entries) == 0 {
-		return time.Now().Add(limit), err
+		return limit, err
 	}
-	return entries[0].Time.Add(limit), nil
+	b.ledger.look(func(s *seen) {
+		limit += s.waited
+		if s.asked {
+			limit += time.Since(s.since)
+		}
+	})
+	return limit - time.Since(entries[0].Time), nil
 }
 
 // letGo ends what the agent's commands left running.

@@ -1,11 +1,13 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"cofferdam"
@@ -45,6 +47,9 @@ type Options struct {
 	// LastSaid, optional, is Said for a session whose agent has ended: if there
 	// is nothing, nobody can say anything to it from then on.
 	LastSaid func(ctx context.Context, s cofferdam.SessionID, t cofferdam.TaskID, after int64) ([]cofferdam.TaskMessage, error)
+	// Asks, optional, is told that a session's agent waits for an answer to
+	// question, and, with "", that it does not any more.
+	Asks func(ctx context.Context, p Plan, question string) error
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 	Workspaces   Workspaces // optional; without it a workspace ends with its box
@@ -60,6 +65,7 @@ type Options struct {
 	AgentTimeout time.Duration       // optional; agent.Timeout
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command
+	Rest         cofferdam.Rest      // optional; the defaults of package cofferdam
 	Look         time.Duration       // optional; DefaultLook
 	Patience     time.Duration       // optional; DefaultPatience
 	Log          *slog.Logger        // optional
@@ -82,7 +88,12 @@ type Clean interface {
 
 // Runner runs sessions. Safe for concurrent use; a session runs in one process
 // at a time.
-type Runner struct{ o Options }
+type Runner struct {
+	o Options
+
+	mu    sync.Mutex
+	alive map[cofferdam.SessionID]life // sessions with a box that run here; guarded by mu
+}
 
 // New returns a Runner.
 func New(o Options) (*Runner, error) {
@@ -106,13 +117,14 @@ func New(o Options) (*Runner, error) {
 	if o.Look == 0 {
 		o.Look = DefaultLook
 	}
+	o.Rest = o.Rest.Lowest(cofferdam.Rest{Idle: cmp.Or(o.Rest.Idle, cofferdam.DefaultIdle), Lifetime: cmp.Or(o.Rest.Lifetime, cofferdam.DefaultLifetime)})
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o}
+	r := &Runner{o: o, alive: map[cofferdam.SessionID]life{}}
 	if o.Connect == nil {
 		r.o.Connect = r.attachWire
 	}

@@ -58,6 +58,10 @@ func (t *talk) note(e cofferdam.Event) {
 		t.told++
 	case cofferdam.EventModelCall:
 		t.provider.note(e)
+	case cofferdam.EventResumed:
+		if e.Fields[fieldMode] == fieldCold {
+			t.conversation = "" // it was in the box that is gone
+		}
 	case cofferdam.EventTaskMessage:
 		t.messages = append(t.messages, cofferdam.TaskMessage{
 			Task: e.Task, Number: number(f[fieldNumber]), Text: f[fieldText], By: e.Actor, Time: e.Time,

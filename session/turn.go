@@ -71,7 +71,8 @@ type turnEnd struct {
 	// Met are the limits that it met, output among them.
 	Met     []string `json:"met,omitempty"`
 	Seconds float64  `json:"seconds"`
-	Gone    string   `json:"gone,omitempty"` // it was ended because its model does not answer: the sentence
+	Gone    string   `json:"gone,omitempty"`    // it was ended because its model does not answer: the sentence
+	Expired bool     `json:"expired,omitempty"` // it was ended because the session's lifetime was over
 }
 
 // died says whether a signal ended the agent. A shell around it turns the
@@ -95,6 +96,11 @@ func agentID(number int) cofferdam.ExecID {
 // dialogue is the part of a session that is about its agent: turn by turn, with
 // what people say in between.
 type dialogue struct{ *attempt }
+
+// asks says whether a turn ended with a question that a person answers.
+func (d dialogue) asks(end turnEnd) bool {
+	return d.plan.Request.Ask && end.Said == cofferdam.SaidQuestion && !end.Failed
+}
 
 // run runs the agent to its end and listens to what it says.
 func (d dialogue) run(ctx context.Context) error {
@@ -126,8 +132,18 @@ func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 		return d.beginTurn(ctx, whyStart)
 	case t.end == nil, !d.adapter.Resumes():
 		return t, nil
-	case t.end.TimedOut, t.end.Gone != "", t.end.TooMuch, d.ledger.overBudget() != "":
+	case t.end.TimedOut, t.end.Expired, t.end.Gone != "", t.end.TooMuch, d.ledger.overBudget() != "":
 		return t, d.hearNoMore(ctx)
+	case d.asks(*t.end):
+		_, over, err := d.await(ctx, t.end.Message)
+		if err == nil && over {
+			end := *t.end
+			end.Expired, t.end = true, &end
+			err = d.hearNoMore(ctx)
+		}
+		if over || err != nil {
+			return t, err
+		}
 	case took >= d.timeout(): // the last turn ended just before
 		end := *t.end
 		end.TimedOut = true
@@ -204,8 +220,9 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 	})
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	gone := ""
+	gone, expired := "", false
 	watch.Go(func() { gone = d.attend(watching, t, c.ID, p) })
+	watch.Go(func() { expired = d.endsTurn(watching, c.ID) })
 	ran, err := d.execute(ctx, d.box, c, func(s sandbox.Stream, text []byte) error {
 		if s != sandbox.Stdout {
 			return nil
@@ -222,21 +239,24 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 	if err != nil {
 		return err
 	}
-	if err := d.endTree(ctx, c.ID); err != nil {
-		return err
-	}
-	return d.ledger.step(ctx, stepTurn, map[string]string{fieldNumber: strconv.Itoa(t.number), fieldData: encode(turnEnd{
+	ended := turnEnd{
 		End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut, TooMuch: slices.Contains(ran.Exhausted, exhaustedOutput), Met: met(ran.Exhausted),
-		Seconds: ran.Ended.Sub(ran.Started).Seconds(), Gone: gone,
-	})})
+		Seconds: ran.Ended.Sub(ran.Started).Seconds(), Gone: gone, Expired: expired,
+	}
+	if !d.asks(ended) { // a server it started for its next turn waits with it
+		if err := d.endTree(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	return d.ledger.step(ctx, stepTurn, map[string]string{fieldNumber: strconv.Itoa(t.number), fieldData: encode(ended)})
 }
 
 // start says what to write and to run for a turn.
 func (d dialogue) start(t turn) (agent.Start, error) {
 	var said []string
-	conversation := ""
+	conversation, colds := "", 0
 	d.ledger.look(func(s *seen) {
-		conversation = s.talk.conversation
+		conversation, colds = s.talk.conversation, s.colds
 		for _, m := range s.talk.messages {
 			if m.Number <= t.upto && (m.Number > t.from || conversation == "") {
 				said = append(said, m.Text)
@@ -258,9 +278,14 @@ func (d dialogue) start(t turn) (agent.Start, error) {
 	for _, text := range said {
 		in.Text += "\n\nSaid afterwards:\n" + text
 	}
-	if t.number > 1 {
+	switch {
+	case t.number > 1 && colds > 0 && d.goesOn:
+		in.Text += "\n\n" + afterColdKept
+	case t.number > 1 && colds > 0:
+		in.Text += "\n\n" + afterCold
+	case t.number > 1:
 		in.Text += "\n\n" + interruption
-	} else {
+	default:
 		in.Text += d.lostNote()
 	}
 	return d.adapter.Start(in)
@@ -294,10 +319,16 @@ func (a *attempt) tell(ctx context.Context, e agent.Event) error {
 // conclude takes down how the agent ended.
 func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
 	r := &d.result
-	r.Said, r.Message, r.Exit, r.TimedOut, r.Met = end.Said, end.Message, end.Exit, end.TimedOut, end.Met
+	r.Said, r.Message, r.Exit, r.TimedOut, r.Met = end.Said, end.Message, end.Exit, end.TimedOut || end.Expired, end.Met
+	if end.Expired {
+		r.Reason = lifetime{d.attempt}.over()
+	}
 	// What it did until then is captured all the same.
 	if code, why := d.fault(end); code != "" {
 		r.Failure, r.Reason = code, why
+	}
+	if err := d.endAsked(ctx); err != nil {
+		return err
 	}
 	turns, unheard, heard := 0, 0, false
 	d.ledger.look(func(s *seen) { turns, unheard, heard = s.talk.turn.number, len(s.talk.waiting()), s.heard })
@@ -309,6 +340,21 @@ func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
 		"failed": strconv.FormatBool(end.Failed), "skipped_lines": strconv.Itoa(end.Skipped), "dropped_events": strconv.Itoa(end.Dropped),
 		"turns": strconv.Itoa(turns), "unheard_messages": strconv.Itoa(unheard),
 	})
+}
+
+// endAsked ends what turns that asked a person left for the next one.
+func (d dialogue) endAsked(ctx context.Context) error {
+	if d.adapter.Brain || !d.plan.Request.Ask {
+		return nil
+	}
+	turns := 0
+	d.ledger.look(func(s *seen) { turns = s.talk.turn.number })
+	for n := 1; n <= turns; n++ {
+		if err := d.box.Kill(ctx, agentID(n)); err != nil && !lost(err) { // that of a box which did not come back is gone
+			return err
+		}
+	}
+	return nil
 }
 
 // fault says why the agent could not do its work, if it could not.

@@ -181,10 +181,13 @@ func (a *attempt) runChecks(ctx context.Context) error {
 		}
 		id := cofferdam.ExecID("check-" + strconv.Itoa(i+1))
 		ran, err := a.execute(ctx, a.box, sandbox.Command{
-			ID: id, Shell: c.Command, Dir: sandbox.WorkDir, Env: a.own(), Timeout: a.o.CheckTimeout,
+			ID: id, Shell: c.Command, Dir: sandbox.WorkDir, Env: a.own(), Timeout: max(time.Millisecond, min(a.o.CheckTimeout, time.Until(lifetime{a}.ends()))),
 		}, nil)
 		if err != nil {
 			return err
+		}
+		if ran.TimedOut && !time.Now().Before((lifetime{a}).ends()) {
+			return fail(cofferdam.ReasonTime, fmt.Sprintf("%s in check %d", lifetime{a}.over(), i+1))
 		}
 		if err := a.endTree(ctx, id); err != nil {
 			return err

@@ -45,9 +45,12 @@ func (a *attempt) lease(ctx context.Context) error {
 	return err
 }
 
-// keepsCheckout says whether an earlier session's checkout is in the workspace.
+// keepsCheckout says whether a checkout is in the workspace: an earlier session's,
+// or this one's of a box that did not come back.
 func (a *attempt) keepsCheckout(st sandbox.Status) bool {
-	return a.kept.Ready && st.Workspace != nil && st.Workspace.ID == a.kept.ID && !st.Workspace.Fresh
+	again := false
+	a.ledger.look(func(s *seen) { again = s.colds > 0 })
+	return (a.kept.Ready || again) && st.Workspace != nil && st.Workspace.ID == a.kept.ID && !st.Workspace.Fresh
 }
 
 // workspaceFields say in the trace what the box has at /work.

@@ -23,14 +23,12 @@ func (s *Service) Next(ctx context.Context, id cofferdam.TaskID, attempt int) (S
 	switch t.State {
 	case cofferdam.Queued, cofferdam.Preparing:
 		step.Do = DoPrepare
-	case cofferdam.Running:
+	case cofferdam.Running, cofferdam.Waiting: // the session that waits is one that runs
 		step.Do = DoWork
 	case cofferdam.Verifying:
 		step.Do = DoVerify
 	case cofferdam.InReview:
 		step.Do, err = s.landOrWait(ctx, t)
-	case cofferdam.Waiting:
-		step.Do = DoWait
 	}
 	return step, err
 }

@@ -39,7 +39,7 @@ func (s *Service) Send(ctx context.Context, scope cofferdam.Scope, by cofferdam.
 		return cofferdam.TaskMessage{}, err
 	}
 	m := cofferdam.TaskMessage{Schema: "cofferdam/task-message/v1", Task: t.ID, Text: text, By: by, Time: s.now().UTC()}
-	return s.store.AddMessage(ctx, m, func(h Hearing, m cofferdam.TaskMessage) error {
+	m, err = s.store.AddMessage(ctx, m, func(h Hearing, m cofferdam.TaskMessage) error {
 		if err := hears(h); err != nil {
 			return err
 		}
@@ -53,6 +53,27 @@ func (s *Service) Send(ctx context.Context, scope cofferdam.Scope, by cofferdam.
 		}
 		return nil
 	})
+	if err != nil {
+		return m, err
+	}
+	return m, s.answered(ctx, t.ID, by)
+}
+
+// answered says that a task which waited for a person goes on: who waits for
+// its outcome from here on is not told of the question again. Its session finds
+// the message by itself, also if this is never reached.
+func (s *Service) answered(ctx context.Context, id cofferdam.TaskID, by cofferdam.Principal) error {
+	t, err := s.store.TaskByID(ctx, id)
+	if err != nil || t.State != cofferdam.Waiting {
+		return err
+	}
+	_, err = s.move(ctx, id, by, func(t *cofferdam.Task) error {
+		if t.State == cofferdam.Waiting {
+			t.State, t.Comment = cofferdam.Running, ""
+		}
+		return nil
+	})
+	return err
 }
 
 // hears says why a task cannot be told anything now; nil if it can.

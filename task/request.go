@@ -163,6 +163,11 @@ func checkLimits(r cofferdam.TaskRequest) error {
 	if math.IsNaN(r.Timeout) || r.Timeout < 0 || r.Timeout > MaxTimeout {
 		return invalid("timeout", fmt.Sprintf("must be between 0 and %.0f seconds", MaxTimeout), "leave it out for the default")
 	}
+	if r.Rest != nil {
+		if why := r.Rest.Check(); why != "" {
+			return invalid("rest of the session", why, "leave it out for the server's")
+		}
+	}
 	if r.Limits == nil {
 		return nil
 	}

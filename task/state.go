@@ -16,9 +16,9 @@ func next() map[cofferdam.TaskState][]cofferdam.TaskState {
 	return map[cofferdam.TaskState][]cofferdam.TaskState{
 		cofferdam.Queued:      with(cofferdam.Preparing),
 		cofferdam.Preparing:   with(cofferdam.Running),
-		cofferdam.Running:     with(cofferdam.Verifying, cofferdam.NothingToDo, cofferdam.TimedOut),
+		cofferdam.Running:     with(cofferdam.Waiting, cofferdam.Verifying, cofferdam.NothingToDo, cofferdam.TimedOut),
 		cofferdam.Verifying:   with(cofferdam.InReview),
-		cofferdam.Waiting:     ends,
+		cofferdam.Waiting:     with(cofferdam.Running, cofferdam.TimedOut), // its agent asks a person
 		cofferdam.InReview:    with(cofferdam.Done, cofferdam.Queued),
 		cofferdam.Blocked:     again,
 		cofferdam.Failed:      again,

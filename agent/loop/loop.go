@@ -80,6 +80,12 @@ type Options struct {
 	// Last, optional, is Said before the end: if it returns nothing, nobody can say
 	// anything any more.
 	Last func(ctx context.Context, after int64) ([]cofferdam.TaskMessage, error)
+	// Await, optional, is called when the model asks a person. It returns once Said
+	// has something new; what it returns is told to the model first. Without it a
+	// question ends the conversation.
+	Await func(ctx context.Context, question string) (note string, err error)
+	// Note, optional, is told to the model before it goes on.
+	Note string
 	// Told, optional, hears of each message when it is in the conversation, again
 	// after a restart.
 	Told func(cofferdam.TaskMessage) error

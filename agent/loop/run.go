@@ -71,6 +71,11 @@ func Run(ctx context.Context, o Options) (End, error) {
 			return End{}, err
 		}
 	}
+	if o.Note != "" && b.ended == nil {
+		if err := b.append(ctx, entry{Kind: kindNote, Text: o.Note}); err != nil {
+			return End{}, err
+		}
+	}
 	for b.ended == nil {
 		if err := context.Cause(ctx); err != nil {
 			return End{}, err
@@ -229,6 +234,13 @@ func (b *brain) conclude(ctx context.Context, last entry) error {
 		return b.giveUp(ctx, "the model refused to go on: "+last.words())
 	}
 	said, words := agent.Claim(last.words())
+	if said == cofferdam.SaidQuestion && b.o.Await != nil {
+		note, err := b.o.Await(ctx, words)
+		if err != nil || note == "" {
+			return err
+		}
+		return b.append(ctx, entry{Kind: kindNote, Text: note})
+	}
 	return b.finish(ctx, entry{Claim: string(said), Text: words})
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,7 @@ func newSessionView(a *app) *cobra.Command {
 		Use: "view SESSION", Short: "Show a session and the box it really had", Args: exactly("SESSION"),
 		Long: "Show a session, by id or unique prefix: what it did and the box it really had." + calling(), Example: "  cofferdam session view s-5f1c",
 		RunE: viewed(a, (*client.Client).Session, func(s cofferdam.Session) []label {
-			return []label{
+			return append([]label{
 				{"session", string(s.ID)},
 				{"task", string(s.Task)},
 				{"attempt", strconv.Itoa(s.Attempt)},
@@ -73,7 +74,19 @@ func newSessionView(a *app) *cobra.Command {
 				{"model calls", spent(s.Usage)},
 				{"trace", fmt.Sprintf("%d events, root %s", s.TraceSize, s.TraceRoot)},
 				{"sealed", stamp(s.Sealed)},
-			}
+			}, lifeLabels(s.Life)...)
 		}),
 	}
+}
+
+// lifeLabels says where the box of a running session stands.
+func lifeLabels(l *cofferdam.BoxLife) []label {
+	if l == nil {
+		return nil
+	}
+	lines := []label{{"box", fmt.Sprintf("%s since %s: %s (change %d, by %s)", l.State, stamp(l.Since), l.Reason, l.Sequence, l.Actor)}, {"lives until", stamp(l.Ends)}}
+	for _, j := range l.Jobs {
+		lines = append(lines, label{"background", fmt.Sprintf("%s, process %d, left by %s, used %s", j.Name, j.PID, j.Exec, j.CPU.Round(time.Millisecond))})
+	}
+	return lines
 }

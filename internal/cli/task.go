@@ -29,6 +29,7 @@ type taskFlags struct {
 	memory, disk, temp    string
 	limits                cofferdam.Limits
 	budget                budgetFlags
+	idle, lifetime        time.Duration
 }
 
 func (t *taskFlags) add(c *cobra.Command) {
@@ -48,6 +49,9 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.StringVar(&t.request.Tier, "tier", "", "tier of its boxes: process, gvisor, microvm or microvm-emulated; never weaker than the server's (default: the server's)")
 	f.StringVar(&t.request.Environment, "environment", "", "none, or the name of a folder in .devcontainer (default: the repository's own definition)")
 	f.DurationVar(&t.timeout, "timeout", 0, "longest run of the agent, such as 30m (default: the server's)")
+	f.BoolVar(&t.request.Ask, "ask", false, "the agent may ask you something and wait; cofferdam task send answers")
+	f.DurationVar(&t.idle, "idle-timeout", 0, "suspend its box when it has nothing to do for so long, 60s to 8h (default: the server's; the lower counts)")
+	f.DurationVar(&t.lifetime, "max-lifetime", 0, "longest life of a session, 60s to 336h (default: the server's; the lower counts)")
 	f.StringVar(&t.memory, "memory", "", "memory of the box, such as 4GiB")
 	f.StringVar(&t.disk, "disk", "", "size of its workspace")
 	f.StringVar(&t.temp, "temp", "", "size of its /tmp")
@@ -98,6 +102,12 @@ func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.Ta
 		return r, usage(c, "--timeout has to be longer than 0")
 	}
 	r.Timeout = t.timeout.Seconds()
+	if rest := (cofferdam.Rest{Idle: t.idle.Seconds(), Lifetime: t.lifetime.Seconds()}); rest != (cofferdam.Rest{}) {
+		if why := rest.Check(); why != "" {
+			return r, usage(c, "--idle-timeout and --max-lifetime: "+why)
+		}
+		r.Rest = &rest
+	}
 	for _, size := range []struct {
 		flag, text string
 		to         *int64
@@ -225,6 +235,8 @@ func sentence(t cofferdam.Task) string {
 		s += ": " + t.Comment
 	}
 	switch t.State {
+	case cofferdam.Waiting:
+		return s + "; next: cofferdam task send " + t.Short() + " ANSWER"
 	case cofferdam.InReview:
 		if t.RegressionOnly {
 			s += "; regression only: no check failed first"
@@ -318,6 +330,9 @@ func newTaskView(a *app) *cobra.Command {
 				s, err := cl.Session(c.Context(), string(id))
 				if err == nil && s.Found != "" { // a session that began just now has none yet
 					lines = append(lines, label{"environment", s.Phase + ": " + s.Found})
+				}
+				if err == nil {
+					lines = append(lines, lifeLabels(s.Life)...)
 				}
 			}
 			if w, err := cl.Workspace(c.Context(), t.Short()); err == nil { // it may have none

@@ -46,12 +46,16 @@ type Config struct {
 	AgentTimeout time.Duration // of a run whose request names none
 	CheckTimeout time.Duration // of each check
 
+	IdleTimeout time.Duration // of a session, before its box is suspended
+	MaxLifetime time.Duration // of a session
+
 	// Debug knobs: no promise, not documented.
 	TestPerson      string // name of a test person; "" for none
 	TestPersonToken string // file with the token that authenticates it
 	CrashPoint      string // COFFERDAM_DEBUG_CRASH, see task/flow
 	// ClockAhead moves the clock by which workspaces grow old.
 	ClockAhead time.Duration
+	DebugIdle  time.Duration // IdleTimeout, also below its range
 
 	Sources map[string]string // setting name to where its value came from: flag, environment, file, default
 }
@@ -91,6 +95,15 @@ const (
 	DefaultCheckTimeout = 15 * time.Minute
 	maxTimeout          = 24 * time.Hour
 )
+
+// Rest is how long sessions may idle and live.
+func (c Config) Rest() cofferdam.Rest {
+	idle := c.IdleTimeout
+	if c.DebugIdle > 0 {
+		idle = c.DebugIdle
+	}
+	return cofferdam.Rest{Idle: idle.Seconds(), Lifetime: c.MaxLifetime.Seconds()}
+}
 
 // Version is what this tree calls itself. It changes with a release.
 const Version = "0.1.0-dev"

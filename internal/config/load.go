@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -125,6 +127,10 @@ func (c *Config) defaults() error {
 	if c.Listen == "off" {
 		c.Listen = ""
 	}
+	if c.MaxLifetime > 0 && c.MaxLifetime <= cofferdam.DefaultIdle*time.Second && c.IdleTimeout == 0 {
+		c.IdleTimeout = c.MaxLifetime
+	}
+	c.IdleTimeout, c.MaxLifetime = cmp.Or(c.IdleTimeout, cofferdam.DefaultIdle*time.Second), cmp.Or(c.MaxLifetime, cofferdam.DefaultLifetime*time.Second)
 	if c.Programs == "" {
 		dir, err := programsDir()
 		if err != nil {
@@ -159,6 +165,9 @@ func (c *Config) check() error {
 	}
 	if (c.TestPerson == "") != (c.TestPersonToken == "") {
 		return invalid("setting debug-person", "needs debug-person-token, and the other way round", "give both or none")
+	}
+	if why := (cofferdam.Rest{Idle: c.IdleTimeout.Seconds(), Lifetime: c.MaxLifetime.Seconds()}).Check(); why != "" {
+		return invalid("settings idle-timeout and max-lifetime", why, "correct them, or leave them out for 15m and 8h")
 	}
 	return checkListen(c.Listen)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 )
 
@@ -46,6 +47,8 @@ func Settings() []Setting {
 		},
 		duration("agent-timeout", "longest run of an agent whose task names no limit (default 1h)", func(c *Config) *time.Duration { return &c.AgentTimeout }),
 		duration("check-timeout", "longest run of one check (default 15m)", func(c *Config) *time.Duration { return &c.CheckTimeout }),
+		duration("idle-timeout", "how long a session may have nothing to do before its box is suspended, 60s to 8h (default 15m)", func(c *Config) *time.Duration { return &c.IdleTimeout }),
+		durationTo(cofferdam.MaxLifetime*time.Second, "max-lifetime", "longest life of a session, 60s to 336h; up to 15m it is the idle timeout as well (default 8h)", func(c *Config) *time.Duration { return &c.MaxLifetime }),
 		{
 			Name: "debug", Usage: "verbose log", Bool: true,
 			apply: func(c *Config, v string) (err error) {
@@ -68,6 +71,7 @@ func Settings() []Setting {
 			},
 			show: func(c Config) string { return c.ClockAhead.String() },
 		}),
+		hidden(duration("debug-idle", "idle timeout, however short", func(c *Config) *time.Duration { return &c.DebugIdle })),
 		hidden(text("debug-crash", "COFFERDAM_DEBUG_CRASH", "point at which the server ends itself", func(c *Config) *string { return &c.CrashPoint })),
 	}
 }
@@ -89,6 +93,10 @@ func text(name, env, usage string, field func(*Config) *string) Setting {
 }
 
 func duration(name, usage string, field func(*Config) *time.Duration) Setting {
+	return durationTo(maxTimeout, name, usage, field)
+}
+
+func durationTo(most time.Duration, name, usage string, field func(*Config) *time.Duration) Setting {
 	return Setting{
 		Name: name, Usage: usage,
 		apply: func(c *Config, v string) error {
@@ -96,8 +104,8 @@ func duration(name, usage string, field func(*Config) *time.Duration) Setting {
 			if err != nil {
 				return fmt.Errorf("%q is no duration such as 90s or 1h30m", v)
 			}
-			if d <= 0 || d > maxTimeout {
-				return fmt.Errorf("%s is not between 0 and %s", d, maxTimeout)
+			if d <= 0 || d > most {
+				return fmt.Errorf("%s is not between 0 and %s", d, most)
 			}
 			*field(c) = d
 			return nil

@@ -146,7 +146,8 @@ func (s *server) attach(ctx context.Context) error {
 		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: s.environments, Image: s.images.Find, Router: s.routes,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
-		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces,
+		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces, Rest: s.Rest(),
+		Asks:  func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
 		Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
 	})

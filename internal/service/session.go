@@ -18,7 +18,15 @@ func (s *Service) Session(ctx context.Context, name string) (cofferdam.Session, 
 	if strings.HasPrefix(name, "t-") {
 		return cofferdam.Session{}, &cofferdam.Error{Op: "service.Session", Kind: cofferdam.NotFound, Subject: "session " + name, Reason: "that is the name of a task", Hint: "cofferdam session list --task " + name}
 	}
-	return s.Sessions.Session(ctx, s.Scope, name)
+	v, err := s.Sessions.Session(ctx, s.Scope, name)
+	if err != nil || s.Life == nil || !v.Sealed.IsZero() {
+		return v, err
+	}
+	if life, err := s.Life(ctx, v.ID); err == nil { // without it the rest is said all the same
+		v.Life = &life
+		v.State = life.State
+	}
+	return v, nil
 }
 
 // ListSessions returns attempts, newest first; of one task if it is named.

@@ -57,6 +57,9 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if _, err := policy.ParseAllow(r.Allow, s.Presets); err != nil {
 		return cofferdam.Repo{}, err
 	}
+	if err := s.settleRest(op, r); err != nil {
+		return cofferdam.Repo{}, err
+	}
 	if err := s.settleImage(op, r.Image); err != nil {
 		return cofferdam.Repo{}, err
 	}
@@ -77,6 +80,27 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	}
 	r.Repo = repo.Name
 	return repo, nil
+}
+
+// settleRest refuses a run that is longer than its session may live, and
+// questions of an agent that could not be answered.
+func (s *Service) settleRest(op string, r *cofferdam.TaskRequest) error {
+	rest := s.Rest
+	if r.Rest != nil {
+		rest = rest.Lowest(*r.Rest)
+	}
+	if rest.Lifetime > 0 && r.Timeout > rest.Lifetime {
+		return invalid(op, "timeout", fmt.Sprintf("%g seconds are longer than the maximum lifetime of a session, %g", r.Timeout, rest.Lifetime),
+			"ask for less, or have the operator raise max-lifetime in the server's settings")
+	}
+	if !r.Ask {
+		return nil
+	}
+	hears, err := s.Hears(r.Agent)
+	if err == nil && !hears {
+		err = invalid(op, "ask", "its agent "+r.Agent+" holds no conversation, so it cannot be answered", "leave --ask out, or name another agent")
+	}
+	return err
 }
 
 // settleImage refuses an image that this server cannot have.

@@ -104,7 +104,7 @@ const (
 	longestPause    = 10 * time.Second
 	heartbeatLimit  = 30 * time.Second
 	heartbeatPause  = heartbeatLimit / 3
-	stepLimit       = 48 * time.Hour // twice task.MaxTimeout: no step lasts longer
+	stepLimit       = cofferdam.MaxLifetime*time.Second + 24*time.Hour // no session lives longer, nor any other step
 	quickLimit      = time.Minute
 	waitPause       = 15 * time.Minute // a waiting workflow looks by itself this often
 	sweepPause      = 15 * time.Second
@@ -231,6 +231,12 @@ func (f *Flow) Wake(ctx context.Context, t cofferdam.Task) error {
 		return fmt.Errorf("waking %s: %w", t.Short(), err)
 	}
 	return nil
+}
+
+// Asks is for sessions: a task's agent waits for an answer to question, or, with
+// "", does not any more.
+func (f *Flow) Asks(ctx context.Context, p session.Plan, question string) error {
+	return f.steps.asks(ctx, p, question)
 }
 
 // Resume starts a workflow for everything that is open in the store or in the

@@ -57,8 +57,12 @@ func ofWork(checks []cofferdam.Check, r session.Result, changed bool) verdict {
 		return v
 	}
 	switch {
+	case r.TimedOut && r.Reason != "":
+		return verdict{cofferdam.TimedOut, cofferdam.ReasonTime, r.Reason}
 	case r.TimedOut:
 		return verdict{cofferdam.TimedOut, cofferdam.ReasonTime, "the agent's time was up"}
+	case r.Said == cofferdam.SaidQuestion:
+		return blocked(cofferdam.ReasonAgent, "the agent asks, and the task does not say that a person answers (--ask): %s", words(r.Message))
 	case r.Said == cofferdam.SaidBlocked:
 		return blocked(cofferdam.ReasonAgent, "the agent says it is blocked: %s", words(r.Message))
 	case changed:

@@ -22,7 +22,8 @@ type steps struct {
 	slots chan struct{} // one per session that runs
 
 	mu     sync.Mutex
-	flight map[Input]*turn // what is being done for an attempt; guarded by mu
+	flight map[Input]*turn              // what is being done for an attempt; guarded by mu
+	held   map[cofferdam.SessionID]bool // sessions that have a slot; guarded by mu
 }
 
 // turn lets one step at a time work on an attempt. The engine may think that a
@@ -33,7 +34,7 @@ type turn struct {
 }
 
 func newSteps(o Options) *steps {
-	return &steps{o: o, slots: make(chan struct{}, o.Parallel), flight: map[Input]*turn{}}
+	return &steps{o: o, slots: make(chan struct{}, o.Parallel), flight: map[Input]*turn{}, held: map[cofferdam.SessionID]bool{}}
 }
 
 // table is every activity by its name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"cofferdam"
@@ -66,7 +67,7 @@ func (s *steps) findBase(ctx context.Context, t cofferdam.Task, repo cofferdam.R
 
 // work runs the agent and judges what it left, not what it says.
 func (s *steps) work(ctx context.Context, t cofferdam.Task) error {
-	if t.State != cofferdam.Running {
+	if t.State != cofferdam.Running && t.State != cofferdam.Waiting {
 		return nil
 	}
 	repo, err := s.o.Store.RepoByID(ctx, t.Repo)
@@ -83,8 +84,16 @@ func (s *steps) work(ctx context.Context, t cofferdam.Task) error {
 	if err != nil {
 		return err
 	}
+	if t, err = s.o.Tasks.ByID(ctx, t.ID); err != nil { // its agent may have waited meanwhile
+		return err
+	}
 	changed := res.Head != "" && res.Head != t.BaseAt
 	v := ofWork(t.Request.Checks, res, changed)
+	if v.to != cofferdam.TimedOut { // from where all else can follow
+		if t, err = s.goesOn(ctx, t); err != nil {
+			return err
+		}
+	}
 	if v.to == "" {
 		v.to = cofferdam.Verifying
 		on, err := s.o.Repos.IsAncestor(ctx, repo, t.BaseAt, res.Head)
@@ -234,20 +243,21 @@ func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p
 		case res != nil:
 			return *res, nil
 		}
-		if err := s.run(ctx, plan); err != nil {
+		if err := s.run(ctx, t, plan); err != nil {
 			return session.Result{}, err
 		}
 	}
 }
 
-// run runs one session when it is its turn, and keeps its result.
-func (s *steps) run(ctx context.Context, p session.Plan) error {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// run runs one session when it is its turn, and keeps its result. One that
+// waits for a person needs none.
+func (s *steps) run(ctx context.Context, t cofferdam.Task, p session.Plan) error {
+	if t.State != cofferdam.Waiting {
+		if err := s.hold(ctx, p.ID); err != nil {
+			return err
+		}
 	}
+	defer s.free(p.ID)
 	res, err := s.o.Sessions.Run(ctx, p)
 	if err != nil {
 		return err
@@ -256,4 +266,75 @@ func (s *steps) run(ctx context.Context, p session.Plan) error {
 		return fmt.Errorf("running session %s: the result is of %q", p.ID, res.Session)
 	}
 	return s.o.Store.SaveResult(context.WithoutCancel(ctx), res)
+}
+
+// hold waits until it is a session's turn.
+func (s *steps) hold(ctx context.Context, id cofferdam.SessionID) error {
+	s.mu.Lock()
+	held := s.held[id]
+	s.mu.Unlock()
+	if held {
+		return nil
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[id] = true
+	return nil
+}
+
+// free lets another session have its turn.
+func (s *steps) free(id cofferdam.SessionID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[id] {
+		delete(s.held, id)
+		<-s.slots
+	}
+}
+
+// asks moves a task to waiting when its agent asks a person, and back when it
+// goes on, with "". While it waits others have its turn.
+func (s *steps) asks(ctx context.Context, p session.Plan, question string) error {
+	t, err := s.o.Tasks.ByID(ctx, p.Task)
+	if err != nil || t.Attempt != p.Attempt {
+		return err
+	}
+	if question == "" {
+		if err := s.hold(ctx, p.ID); err != nil {
+			return err
+		}
+		_, err := s.goesOn(ctx, t)
+		return err
+	}
+	s.free(p.ID)
+	if t.State != cofferdam.Running {
+		return nil
+	}
+	_, err = s.move(ctx, t, verdict{to: cofferdam.Waiting, comment: "its agent asks: " + words(question)}, nil)
+	return fresh(err)
+}
+
+// goesOn moves a task that waited back to running.
+func (s *steps) goesOn(ctx context.Context, t cofferdam.Task) (cofferdam.Task, error) {
+	if t.State != cofferdam.Waiting {
+		return t, nil
+	}
+	_, err := s.move(ctx, t, verdict{to: cofferdam.Running}, nil)
+	if err = fresh(err); err != nil {
+		return t, err
+	}
+	return s.o.Tasks.ByID(ctx, t.ID)
+}
+
+// fresh passes over a task that has moved on: whoever works on it looks again.
+func fresh(err error) error {
+	if errors.Is(err, task.ErrStale) {
+		return nil
+	}
+	return err
 }

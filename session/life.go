@@ -1,0 +1,53 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"cofferdam"
+)
+
+// life is where the box of a session that runs here can be looked at.
+type life struct {
+	box  cofferdam.BoxID
+	ends time.Time
+}
+
+// remember keeps which box a session has now.
+func (r *Runner) remember(id cofferdam.SessionID, l life) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.alive[id] = l
+}
+
+// forget is for a session that does not run here any more.
+func (r *Runner) forget(id cofferdam.SessionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.alive, id)
+}
+
+// Life says where the box of a session stands that this process runs; NotFound
+// if it runs none, or has no box yet.
+func (r *Runner) Life(ctx context.Context, id cofferdam.SessionID) (cofferdam.BoxLife, error) {
+	r.mu.Lock()
+	l, ok := r.alive[id]
+	r.mu.Unlock()
+	if !ok {
+		return cofferdam.BoxLife{}, &cofferdam.Error{Op: "session.Life", Kind: cofferdam.NotFound, Subject: "box of session " + string(id), Reason: "it has none now"}
+	}
+	box, err := r.o.Driver.Open(ctx, l.box)
+	if err != nil {
+		return cofferdam.BoxLife{}, err
+	}
+	st, err := box.Status(ctx)
+	if err != nil {
+		return cofferdam.BoxLife{}, err
+	}
+	v := cofferdam.BoxLife{State: string(st.State), Reason: st.Reason, Ends: l.ends}
+	if n := len(st.Changes); n > 0 {
+		last := st.Changes[n-1]
+		v.Actor, v.Sequence, v.Since = last.Actor, last.Sequence, last.Time
+	}
+	return v, nil
+}

@@ -1,0 +1,355 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/sandbox"
+)
+
+// Bounds of rest. Source: docs/SPECIFICATION.md, "Session".
+const (
+	// mostWarning is how long before it a suspension or an end is announced, and
+	// at most half of the time that it is about.
+	mostWarning = time.Minute
+	// maxResumes is how often a box is asked to go on before another takes its
+	// place.
+	maxResumes = 3
+)
+
+// Steps, fields and things of the events about rest.
+const (
+	stepAnswered  = "answered" // of session.state: a person has said something
+	fieldActor    = "actor"    // of the box's last change
+	fieldSequence = "sequence" // of the box's last change
+	fieldMode     = "mode"     // how, one of these
+	fieldWarm     = "warm"     // the same box goes on, memory and all
+	fieldCold     = "cold"     // a new box, from what is on the branch
+	fieldStays    = "stays"    // of session.suspended: its tier cannot rest
+	aboutIdle     = "idle"     // of session.warning
+	aboutLifetime = "lifetime" // of session.warning
+)
+
+// spoke is why most boxes are resumed.
+const spoke = "a person said something"
+
+// afterCold is what an agent is told whose box did not come back.
+const afterCold = "Your machine could not be brought back after the wait. You are in a new one: what you had pushed is in the checkout, all else is gone. Look at it first, then go on."
+
+// afterColdKept is the same where the workspace outlived the box.
+const afterColdKept = "Your machine could not be brought back after the wait. You are in a new one: the workspace is as you left it, processes and other files are gone. Look at it first, then go on."
+
+// resting is what the log says of a session's waiting and of its box's rest.
+type resting struct {
+	born      time.Time // its first box was ready
+	asked     bool      // it waits for a person
+	question  string    // … to answer this
+	since     time.Time // … from then on
+	waited    time.Duration
+	suspended bool
+	stays     bool            // its tier cannot rest
+	colds     int             // boxes that took the place of one that did not come back
+	warned    map[string]bool // of an end, in this wait
+}
+
+func (r *resting) note(e cofferdam.Event) {
+	switch e.Kind {
+	case cofferdam.EventSessionState:
+		switch {
+		case e.Fields[fieldStep] == stepReady && r.born.IsZero():
+			r.born = e.Time
+		case e.Fields[fieldStep] == stepAnswered && r.asked:
+			r.waited += e.Time.Sub(r.since)
+			r.asked = false
+		}
+	case cofferdam.EventSessionAsk:
+		r.asked, r.question, r.since = true, e.Fields[fieldText], e.Time
+		delete(r.warned, aboutIdle)
+	case cofferdam.EventSessionWarn:
+		if r.warned == nil {
+			r.warned = map[string]bool{}
+		}
+		r.warned[e.Resource] = true
+	case cofferdam.EventSuspended:
+		r.suspended = e.Outcome == gateway.OK
+		r.stays = e.Fields[fieldMode] == fieldStays
+	case cofferdam.EventResumed:
+		r.suspended = false
+		if e.Fields[fieldMode] == fieldCold {
+			r.colds++
+		}
+	}
+}
+
+// seconds makes a duration of a field of a cofferdam.Rest.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// lead is how long before it something is announced that happens after d.
+func lead(d time.Duration) time.Duration { return min(mostWarning, d/2) }
+
+// remark records an event of this room that has a reason and an outcome.
+func (a *nap) remark(ctx context.Context, kind, resource, outcome, reason string, fields map[string]string) error {
+	e := a.ledger.event
+	e.Kind, e.Resource, e.Outcome, e.Reason, e.Fields = kind, resource, outcome, reason, fields
+	_, err := a.ledger.Record(ctx, e)
+	return err
+}
+
+// await waits for a person's word after the agent has asked, and lets the box
+// rest meanwhile. It returns with the box awake once there is something to tell
+// the agent, or with over when the session's lifetime ended first. note, if not
+// "", is for the agent to know before the answer.
+func (d dialogue) await(ctx context.Context, question string) (note string, over bool, err error) {
+	rest, asked := &nap{attempt: d.attempt}, false
+	d.ledger.look(func(s *seen) { asked = s.asked })
+	if !asked && d.anySaid(ctx, turn{}) { // it was told something meanwhile
+		note, err = rest.rise(ctx, spoke)
+		return note, false, err
+	}
+	if !asked {
+		if err := rest.remark(ctx, cofferdam.EventSessionAsk, d.adapter.Name, "", "its agent waits for a person", map[string]string{fieldText: question}); err != nil {
+			return "", false, err
+		}
+	}
+	if err := rest.stand(ctx, question); err != nil {
+		return "", false, err
+	}
+	tick := time.NewTicker(d.o.Look)
+	defer tick.Stop()
+	for !d.anySaid(ctx, turn{}) {
+		if over = !time.Now().Before((lifetime{d.attempt}).ends()); over {
+			break
+		}
+		if err := rest.look(ctx); err != nil {
+			return "", false, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return "", false, context.Cause(ctx)
+		}
+	}
+	why := spoke
+	if over {
+		why = lifetime{d.attempt}.over()
+	}
+	if note, err = rest.rise(ctx, why); err != nil {
+		return "", false, err
+	}
+	if err := rest.stand(ctx, ""); err != nil {
+		return "", false, err
+	}
+	return note, over, d.ledger.step(ctx, stepAnswered, map[string]string{fieldText: why})
+}
+
+// stand tells whoever keeps the task that its agent waits for an answer to
+// question, or, with "", that it does not any more.
+func (a *nap) stand(ctx context.Context, question string) error {
+	if a.o.Asks == nil {
+		return nil
+	}
+	return a.o.Asks(ctx, a.plan, question)
+}
+
+// nap is the part of a session that is about its box's rest. It measures for how
+// long the box has nothing to do, and suspends it then. What an agent says of
+// itself does not count; what the host sees does.
+type nap struct {
+	*attempt
+	since time.Time // nothing was to do since then
+}
+
+// look looks once. What goes wrong with the box is no error here: it is seen
+// when the box is needed.
+func (i *nap) look(ctx context.Context) error {
+	limit := seconds(i.grant.rest.Idle)
+	stays := false
+	i.ledger.look(func(s *seen) {
+		stays = s.stays
+		if i.since.IsZero() {
+			i.since = s.resting.since
+		}
+	})
+	if i.asleep || i.gone != "" || stays || limit <= 0 {
+		return nil
+	}
+	why, err := i.busy(ctx)
+	switch {
+	case i.gone != "":
+		return i.remark(ctx, cofferdam.EventSuspended, string(i.boxID(i.nth)), gateway.Failed, "the box was lost while its agent waited: "+i.gone, nil)
+	case err != nil:
+		if ctx.Err() == nil {
+			i.o.Log.WarnContext(ctx, "an idle box cannot be looked at", slog.String("session", string(i.plan.ID)), slog.Any("error", err))
+		}
+		return nil
+	case why != "":
+		i.since = time.Now()
+		return nil
+	}
+	idle := time.Since(i.since)
+	switch {
+	case idle >= limit:
+		i.since = time.Now() // one that does not go to disk is not tried again at once
+		return i.suspend(ctx, fmt.Sprintf("idle for %s: its agent waits for a person", idle.Round(time.Second)))
+	case idle >= limit-lead(limit):
+		return i.warn(ctx, aboutIdle, i.since.Add(limit), "its box is idle and about to be suspended; any message to the task keeps it")
+	}
+	return nil
+}
+
+// warn announces an end, once.
+func (a *nap) warn(ctx context.Context, about string, at time.Time, reason string) error {
+	warned := false
+	a.ledger.look(func(s *seen) { warned = s.warned[about] })
+	if warned {
+		return nil
+	}
+	return a.remark(ctx, cofferdam.EventSessionWarn, about, "", reason, map[string]string{"at": at.UTC().Format(time.RFC3339)})
+}
+
+// busy says what the box has to do; "" if nothing. All of it is what the host
+// sees: a command that has no result, a request that has no outcome, processor
+// time that something left behind uses.
+func (i *nap) busy(ctx context.Context) (why string, err error) {
+	st, err := i.box.Status(ctx)
+	switch {
+	case lost(err):
+		i.gone = errBoxLost.Error()
+		return "", nil
+	case err != nil:
+		return "", err
+	case st.State.Over():
+		i.gone = st.Reason
+		return "", nil
+	case st.State == sandbox.Suspended:
+		i.asleep = true // an earlier process did it, and did not come to say so
+		return "", i.remark(ctx, cofferdam.EventSuspended, string(st.ID), gateway.OK, "found suspended", lastChange(st))
+	case st.State != sandbox.Idle && st.State != sandbox.Ready:
+		return "it is " + string(st.State), nil
+	}
+	if n := i.ledger.inFlight(); n > 0 {
+		return fmt.Sprintf("%d requests are in flight", n), nil
+	}
+	return "", nil
+}
+
+// lastChange is the box's last change of state as fields.
+func lastChange(st sandbox.Status) map[string]string {
+	f := map[string]string{fieldTier: string(st.Tier), "state": string(st.State)}
+	if n := len(st.Changes); n > 0 {
+		last := st.Changes[n-1]
+		f[fieldActor], f[fieldSequence], f["box_reason"] = last.Actor, strconv.FormatInt(last.Sequence, 10), last.Reason
+	}
+	return f
+}
+
+// suspend sends the box to disk. Its wire is cut first: what is connected to
+// outside would not live on. A driver that cannot is said to keep it running.
+func (a *nap) suspend(ctx context.Context, why string) error {
+	id := string(a.boxID(a.nth))
+	offers, err := a.o.Driver.Offers(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the keeper is away: it is looked at again
+	}
+	can := slices.ContainsFunc(offers, func(o sandbox.Offer) bool {
+		return o.Tier == a.tier() && slices.Contains(o.Can, sandbox.CanSuspend)
+	})
+	if !can {
+		err := sandbox.Lacking(a.tier(), sandbox.CanSuspend)
+		return a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), map[string]string{fieldTier: string(a.tier()), fieldMode: fieldStays})
+	}
+	a.cut()
+	if err := a.box.Suspend(ctx); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), nil); err != nil {
+			return err
+		}
+		if st, err := a.box.Status(ctx); lost(err) || err == nil && st.State.Over() {
+			a.gone = errBoxLost.Error()
+			return nil
+		}
+		return a.connect(ctx)
+	}
+	a.asleep = true
+	st, err := a.box.Status(ctx)
+	if err != nil {
+		a.o.Log.WarnContext(ctx, "a suspended box says nothing", slog.Any("error", err))
+	}
+	return a.remark(ctx, cofferdam.EventSuspended, id, gateway.OK, why, lastChange(st))
+}
+
+// rise sees that the session has a box that runs: the one that rests goes on,
+// or, if it cannot, a new one takes its place. note is for the agent then.
+func (a *nap) rise(ctx context.Context, why string) (note string, err error) {
+	if !a.asleep && a.gone == "" {
+		suspended := false
+		a.ledger.look(func(s *seen) { suspended = s.suspended })
+		if !suspended {
+			return "", nil
+		}
+		return "", a.resumed(ctx, why) // an earlier process did it, and did not come to say so
+	}
+	for try := 1; a.gone == ""; try++ {
+		err := a.box.Resume(ctx)
+		if err == nil {
+			a.asleep = false
+			if err := a.resumed(ctx, why); err != nil {
+				return "", err
+			}
+			return "", a.connect(ctx)
+		}
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		st, serr := a.box.Status(ctx)
+		switch {
+		case lost(serr) || serr == nil && (st.State.Over() || try >= maxResumes):
+			a.gone = err.Error()
+		case serr != nil && try >= maxResumes:
+			return "", errors.Join(err, serr) // the keeper is away, which says nothing of the box
+		}
+	}
+	if err := a.replace(ctx, why); err != nil {
+		return "", err
+	}
+	if a.goesOn {
+		return afterColdKept, nil
+	}
+	return afterCold, nil
+}
+
+// resumed puts on record that the box goes on as it was.
+func (a *nap) resumed(ctx context.Context, why string) error {
+	st, err := a.box.Status(ctx)
+	if err != nil {
+		return boxError(err)
+	}
+	f := lastChange(st)
+	f[fieldMode] = fieldWarm
+	return a.remark(ctx, cofferdam.EventResumed, string(st.ID), gateway.OK, why, f)
+}
+
+// replace puts a new box in the place of one that did not come back. What was
+// pushed is in it.
+func (a *nap) replace(ctx context.Context, why string) error {
+	old := a.boxID(a.nth)
+	a.cut()
+	if err := a.destroy(ctx, old); err != nil {
+		return err
+	}
+	err := a.remark(ctx, cofferdam.EventResumed, string(old), gateway.Failed, why+"; a new box takes its place: "+a.gone, map[string]string{fieldMode: fieldCold})
+	if err != nil {
+		return err
+	}
+	a.asleep, a.gone = false, ""
+	return inOrder(ctx, a.enter, a.connect, a.checkout, outfit{a.attempt}.dress)
+}
