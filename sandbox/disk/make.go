@@ -1,57 +1,23 @@
 package disk
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
+
+	"cofferdam/sandbox/mount"
 )
 
 // Make makes a sparse image with an empty file system at path, which belongs to
 // the user of boxes. It has a journal, which a workspace that dies with its box
 // has not: this one is mounted again after whatever happened.
 func Make(ctx context.Context, path string, size int64) error {
-	program, err := findMkfs()
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
-		return err
-	}
-	perInode := 16 << 10 // bytes of workspace for each file, as mkfs.ext4 chooses
-	if size < 512<<20 {
-		perInode = 4 << 10
-	}
-	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-i", fmt.Sprint(perInode), "-O", "has_journal,^resize_inode",
-		"-E", fmt.Sprintf("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=%d:%d", sandbox.UserID, sandbox.UserID), path)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("mkfs.ext4: %w: %.300s", err, bytes.TrimSpace(out.Bytes()))
-	}
-	return nil
-}
-
-// findMkfs looks where it is installed; a service's PATH often lacks sbin.
-func findMkfs() (string, error) {
-	for _, dir := range []string{"/usr/sbin/", "/sbin/", "/usr/local/sbin/", "/usr/bin/"} {
-		if info, err := os.Stat(dir + "mkfs.ext4"); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return dir + "mkfs.ext4", nil
-		}
-	}
-	return "", errors.New("there is no program mkfs.ext4: install e2fsprogs")
+	return mount.Make(ctx, path, size, true, nil)
 }
 
 // flush writes what the file system at dir has in memory, and says whether all of

@@ -15,6 +15,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 
 	"gvisor.dev/gvisor/runsc/container"
@@ -155,11 +156,11 @@ func (b *box) tearDown(reason string) error {
 	if b.kept != nil {
 		errs = append(errs, b.kept.Leave(b.path("work")))
 	} else {
-		errs = append(errs, unmount(b.path("work")))
+		errs = append(errs, mount.Unmount(b.path("work")))
 	}
-	errs = append(errs, unmount(b.path("env")))
+	errs = append(errs, mount.Unmount(b.path("env")))
 	if b.spec.SetupPhase {
-		errs = append(errs, flush(b.spec.Env))
+		errs = append(errs, mount.Flush(b.spec.Env))
 	}
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
@@ -169,7 +170,7 @@ func (b *box) tearDown(reason string) error {
 	for _, path := range append(state, b.d.journalDir(b.name)) {
 		errs = append(errs, os.RemoveAll(path))
 	}
-	if mounts, err := mountsUnder(b.dir); err != nil || len(mounts) > 0 {
+	if mounts, err := mount.Under(b.dir); err != nil || len(mounts) > 0 {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
 	errs = append(errs, os.RemoveAll(b.dir))

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"bytes"
+	"cofferdam/sandbox/mount"
 	"context"
 	"debug/buildinfo"
 	"debug/elf"
@@ -224,10 +225,10 @@ func (c *checker) disk(context.Context) (string, string, error) {
 	if c.o.User {
 		return "workspaces are in memory; environment images cannot be mounted", "run the keeper as root for workspaces on disk and for setup", nil
 	}
-	if _, err := findMkfs(); err != nil {
+	if _, err := mount.FindProgram(mount.Mkfs); err != nil {
 		return "", "install e2fsprogs", err
 	}
-	if _, err := freeLoop(); err != nil {
+	if _, err := mount.FreeLoop(); err != nil {
 		return "", "load the kernel module: modprobe loop; in a container, pass the loop devices", fmt.Errorf("loop devices: %w", err)
 	}
 	if quota.Enforced(c.nearest()) {
@@ -256,7 +257,7 @@ func (c *checker) state(context.Context) (string, string, error) {
 	if _, err := runFolder(c.o, ""); err != nil {
 		return "", cofferdam.HintOf(err), err
 	}
-	free, _, err := space(dir)
+	free, _, err := mount.Space(dir)
 	if err != nil {
 		return "", "choose a state folder on a local disk", err
 	}

@@ -15,6 +15,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/shelf"
@@ -228,7 +229,7 @@ func (c *console) err() error {
 // makeDisks makes and mounts the workspace and the environment.
 func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
 	size := b.spec.Limits.Disk
-	free, _, err := space(b.dir)
+	free, _, err := mount.Space(b.dir)
 	if err != nil {
 		return err
 	}
@@ -293,7 +294,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored)
 		err = b.d.shelf.CopyTree(ctx, from.Path(shelf.Tree), dir)
 	}
 	if err == nil {
-		err = mountFolder(dir)
+		err = mount.Folder(dir)
 	}
 	if err != nil {
 		return missing("workspace with a size", err.Error(), "mend the project quotas of the state folder's file system, or mount it without prjquota", err)
@@ -322,7 +323,7 @@ func (b *box) disk() string {
 // mount mounts an image in the box's folder. A writable one loses the folder
 // that mkfs put there: a workspace starts empty.
 func (b *box) mount(image, name string, writable bool) error {
-	if err := mountImage(image, b.path(name), !writable); err != nil {
+	if err := mount.Image(image, b.path(name), !writable); err != nil {
 		return err
 	}
 	if !writable {

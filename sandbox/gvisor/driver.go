@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"cmp"
+	"cofferdam/sandbox/mount"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"cofferdam"
@@ -19,7 +19,6 @@ import (
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/shelf"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/config"
 )
 
@@ -151,12 +150,7 @@ func (d *Driver) prepare() error {
 	if err := d.shelf.Sweep(); err != nil {
 		return err
 	}
-	journal := filepath.Join(d.o.Root, "journal")
-	options := fmt.Sprintf("mode=0700,size=%d%%", journalPercent)
-	if err := unix.Mount("cofferdam", journal, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
-		return fmt.Errorf("mounting tmpfs at %s: %w", journal, err)
-	}
-	return nil
+	return mount.Memory(filepath.Join(d.o.Root, "journal"), journalPercent)
 }
 
 // journalPercent of the host's memory may be output that nobody took yet; one
@@ -174,41 +168,18 @@ func (d *Driver) endLeftovers() error {
 	if d.watched {
 		errs = append(errs, d.endStrays())
 	}
-	mounts, err := mountsUnder(d.o.Root)
+	mounts, err := mount.Under(d.o.Root)
 	if err != nil {
 		return err
 	}
 	for _, dir := range mounts {
-		errs = append(errs, unmount(dir))
+		errs = append(errs, mount.Unmount(dir))
 	}
 	for _, name := range folderNames {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)))
 	}
 	errs = append(errs, os.RemoveAll(d.state), d.projects.EndLeftovers(d.o.Root))
 	return errors.Join(errs...)
-}
-
-// mountsUnder lists the mounts below folder, the deepest and latest first.
-func mountsUnder(folder string) ([]string, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, line := range strings.Split(string(data), "\n") {
-		f := strings.Fields(line)
-		if len(f) > 4 {
-			if dir := unescape(f[4]); dir != folder && sandbox.Within(folder, dir) {
-				found = append([]string{dir}, found...)
-			}
-		}
-	}
-	return found, nil
-}
-
-// unescape undoes the kernel's way of writing odd characters in mountinfo.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // Workspaces returns every workspace that is kept.
@@ -228,7 +199,7 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 func (d *Driver) Close(ctx context.Context) error {
 	d.pool.close()
 	errs := []error{d.DestroyAll(ctx)}
-	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")), os.RemoveAll(d.state))
+	errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, "journal")), os.RemoveAll(d.state))
 	d.cgroups.close()
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"bytes"
+	"cofferdam/sandbox/mount"
 	"context"
 	"fmt"
 	"os"
@@ -52,7 +53,7 @@ func quiet(t *testing.T, d *Driver) traces {
 
 func tracesOf(t *testing.T, d *Driver) traces {
 	t.Helper()
-	mounts, err := mountsUnder(d.o.Root)
+	mounts, err := mount.Under(d.o.Root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +266,7 @@ func TestLeftoversOfAKilledKeeper(t *testing.T) {
 	if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err != nil {
 		t.Fatal("control: the box went with its keeper")
 	}
-	if left, err := mountsUnder(o.Root); err != nil || len(left) == 0 {
+	if left, err := mount.Under(o.Root); err != nil || len(left) == 0 {
 		t.Fatal("control: nothing is left mounted", err)
 	}
 	d, err := New(o)

@@ -6,6 +6,7 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/mount"
 )
 
 // relievePause is how long the largest process has to be gone before the next
@@ -32,6 +33,6 @@ func (b *box) crowded() bool {
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
 	now := b.d.cgroups.events(string(b.name))
-	full := isFull(b.path("work")) || b.project != 0 && isFull(b.dir) || b.spec.SetupPhase && isFull(b.path("env"))
+	full := mount.Full(b.path("work")) || b.project != 0 && mount.Full(b.dir) || b.spec.SetupPhase && mount.Full(b.path("env"))
 	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
 }

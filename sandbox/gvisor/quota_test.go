@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +43,7 @@ func quotaDisk(t *testing.T, name string, mkfs []string) (string, error) {
 	if out, err := exec.Command(mkfs[0], append(mkfs[1:], image)...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", mkfs[0], err, out)
 	}
-	loop, err := attachLoop(image, false)
+	loop, err := mount.AttachLoop(image, false)
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +52,7 @@ func quotaDisk(t *testing.T, name string, mkfs []string) (string, error) {
 		return "", fmt.Errorf("mounting %s with prjquota: %w: the kernel has no project quotas (ext4: CONFIG_QFMT_V2, xfs: CONFIG_XFS_QUOTA)", name, err)
 	}
 	t.Cleanup(func() {
-		if err := unmount(at); err != nil {
+		if err := mount.Unmount(at); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,6 +2,7 @@ package microvm
 
 import (
 	"cmp"
+	"cofferdam/sandbox/mount"
 	"context"
 	"debug/elf"
 	"errors"
@@ -60,7 +61,7 @@ func (c *checker) needed() []probe {
 		}},
 		{"microvm-init", c.init},
 		{"microvm-erofs", installed(mkfsErofs, fixErofs)},
-		{"microvm-ext4", installed(mkfsExt4, fixExt4)},
+		{"microvm-ext4", installed(mount.Mkfs, fixExt4)},
 		{"microvm-control-groups", func(context.Context) (string, string, error) {
 			g, err := findCgroups(c.d.cgroups.parent)
 			if g.v2 {
@@ -73,7 +74,7 @@ func (c *checker) needed() []probe {
 
 func installed(program, fix string) func(context.Context) (string, string, error) {
 	return func(context.Context) (string, string, error) {
-		path, err := findProgram(program)
+		path, err := mount.FindProgram(program)
 		return path, fix, err
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 )
 
@@ -133,7 +134,7 @@ func random(n int) []byte {
 // box is.
 func (b *box) makeDisks(ctx context.Context) error {
 	size := b.spec.Limits.Disk
-	free, err := space(b.path(""))
+	free, _, err := mount.Space(b.path(""))
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 			Hint:   "free space there, or give a smaller limit of disk",
 		}
 	}
-	if err := makeDisk(ctx, b.path("work.img"), size); err != nil {
+	if err := mount.Make(ctx, b.path("work.img"), size, false, nil); err != nil {
 		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 	}
 	m := guest.Machine{
@@ -156,7 +157,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 		if b.spec.SetupPhase {
 			m.Env = "rw"
 			if _, err := os.Lstat(b.spec.Env); errors.Is(err, os.ErrNotExist) {
-				if err := makeDisk(ctx, b.spec.Env, size); err != nil {
+				if err := mount.Make(ctx, b.spec.Env, size, false, nil); err != nil {
 					return missing("environment image", err.Error(), "install e2fsprogs; its folder must be writable", err)
 				}
 			}

@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/microvm/qemu"
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/shelf"
 )
 
@@ -101,7 +100,7 @@ func (d *Driver) prepare() error {
 	}
 	d.cgroups.endAll()
 	for name := range inMemoryFolders {
-		if err := unmount(filepath.Join(d.o.Root, name)); err != nil {
+		if err := mount.Unmount(filepath.Join(d.o.Root, name)); err != nil {
 			return err
 		}
 	}
@@ -114,9 +113,8 @@ func (d *Driver) prepare() error {
 		}
 	}
 	for name, percent := range inMemoryFolders {
-		options := fmt.Sprintf("mode=0700,size=%d%%", percent)
-		if err := unix.Mount("cofferdam", filepath.Join(d.o.Root, name), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
-			return fmt.Errorf("mounting tmpfs: %w", err)
+		if err := mount.Memory(filepath.Join(d.o.Root, name), percent); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -139,18 +137,6 @@ func (d *Driver) dropHalf() (err error) {
 	return err
 }
 
-// unmount takes the file system at dir away, if there is one.
-func unmount(dir string) error {
-	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-	if errors.Is(err, unix.EBUSY) { // the kernel has not let go of a process yet
-		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-	}
-	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return &os.PathError{Op: "unmounting", Path: dir, Err: err}
-}
-
 // Offers says which tiers this host has: microvm only once a machine ran on KVM.
 func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 	offers := []sandbox.Offer{sandbox.OfferOf(sandbox.Emulated)}
@@ -164,7 +150,7 @@ func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 func (d *Driver) Close(ctx context.Context) error {
 	errs := []error{d.DestroyAll(ctx)}
 	for name := range inMemoryFolders {
-		errs = append(errs, unmount(filepath.Join(d.o.Root, name)))
+		errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, name)))
 	}
 	d.cgroups.endAll()
 	return errors.Join(errs...)

@@ -17,10 +17,14 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/mount"
 )
 
 // ownNames are what no image gives: the box's own folders.
 var ownNames = append(sandbox.OwnFolders(), ".cofferdam", "root")
+
+// mkfsErofs makes roots; erofs-utils has it.
+const mkfsErofs = "mkfs.erofs"
 
 // hostAge is how long the host's programs count as unchanged: to look at them
 // takes a second, and a machine has a copy in any case.
@@ -138,7 +142,7 @@ func modTime(path string) time.Time {
 // the image has a root with no more in it, and no network; it needs to be root
 // to read files of every owner. cacheMu is held.
 func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err error) {
-	mkfs, err := findProgram(mkfsErofs)
+	mkfs, err := mount.FindProgram(mkfsErofs)
 	if err != nil {
 		return err
 	}

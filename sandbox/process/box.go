@@ -15,6 +15,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/wall"
 )
@@ -167,12 +168,12 @@ func (b *box) tearDown(reason string) error {
 	if b.kept != nil {
 		errs = append(errs, b.kept.Leave(b.path("work")))
 	} else {
-		errs = append(errs, unmount(b.path("work")))
+		errs = append(errs, mount.Unmount(b.path("work")))
 	}
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
 	}
-	if mounts, err := mountsUnder(b.dir); err != nil || len(mounts) > 0 {
+	if mounts, err := mount.Under(b.dir); err != nil || len(mounts) > 0 {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
 	errs = append(errs, os.RemoveAll(b.dir))
@@ -187,9 +188,6 @@ func (b *box) tearDown(reason string) error {
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
 	now := b.d.groups.events(string(b.spec.ID))
-	_, full := space(b.path("work"))
-	if _, host := space(b.dir); b.project != 0 {
-		full = full || host
-	}
+	full := mount.Full(b.path("work")) || b.project != 0 && mount.Full(b.dir)
 	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/wall"
@@ -177,7 +178,7 @@ func (c *checker) disk() (string, error) {
 	if quota.Enforced(c.nearest()) {
 		return "project quotas", nil
 	}
-	if _, err := findMkfs(); err != nil {
+	if _, err := mount.FindProgram(mount.Mkfs); err != nil {
 		return "", err
 	}
 	return "sized ext4 images on loop devices", unix.Access("/dev/loop-control", unix.W_OK)
@@ -202,8 +203,8 @@ func (c *checker) state() (string, error) {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, err)
 	}
-	free, _ := space(dir)
-	return fmt.Sprintf("%s: %d MiB free", dir, free>>20), nil
+	free, _, err := mount.Space(dir)
+	return fmt.Sprintf("%s: %d MiB free", dir, free>>20), err
 }
 
 func namespace() (string, error) {

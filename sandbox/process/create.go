@@ -14,6 +14,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/wall"
 )
@@ -64,7 +65,7 @@ func (b *box) build(ctx context.Context) error {
 		return err
 	}
 	size := b.spec.Limits.Disk
-	if free, _ := space(b.dir); free < size && b.spec.Workspace == "" {
+	if free, _, err := mount.Space(b.dir); err == nil && free < size && b.spec.Workspace == "" {
 		return &cofferdam.Error{
 			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),

@@ -2,6 +2,7 @@ package process
 
 import (
 	"cmp"
+	"cofferdam/sandbox/mount"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,8 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -98,12 +97,12 @@ func (d *Driver) prepare() error {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
 		errs = append(errs, d.groups.end(id))
 	}
-	mounts, err := mountsUnder(d.o.Root)
+	mounts, err := mount.Under(d.o.Root)
 	if err != nil {
 		return err
 	}
 	for _, dir := range mounts {
-		errs = append(errs, unmount(dir))
+		errs = append(errs, mount.Unmount(dir))
 	}
 	for _, name := range folderNames {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)), os.MkdirAll(filepath.Join(d.o.Root, name), 0o700))
@@ -111,11 +110,7 @@ func (d *Driver) prepare() error {
 	if err := errors.Join(append(errs, d.projects.EndLeftovers(d.o.Root))...); err != nil {
 		return fmt.Errorf("end what an earlier keeper left: %w", err)
 	}
-	journal := filepath.Join(d.o.Root, "journal")
-	if err := unix.Mount("cofferdam", journal, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=0700,size=%d%%", journalPercent)); err != nil {
-		return fmt.Errorf("mount tmpfs at %s: %w", journal, err)
-	}
-	return nil
+	return mount.Memory(filepath.Join(d.o.Root, "journal"), journalPercent)
 }
 
 // Check examines the host.
@@ -134,7 +129,7 @@ func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) erro
 // Close destroys every box and gives the state folder up.
 func (d *Driver) Close(ctx context.Context) error {
 	errs := []error{d.DestroyAll(ctx)}
-	errs = append(errs, unmount(filepath.Join(d.o.Root, "journal")))
+	errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, "journal")))
 	d.groups.close()
 	return errors.Join(errs...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/wall"
 )
 
@@ -229,7 +230,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if err != nil || change.State != sandbox.Failed && change.State != sandbox.Suspended {
 		t.Errorf("the box of before: %+v, %v", change, err)
 	}
-	mounts, err := mountsUnder(filepath.Join(o.Root, "boxes"))
+	mounts, err := mount.Under(filepath.Join(o.Root, "boxes"))
 	entries, readErr := os.ReadDir(filepath.Join(o.Root, "boxes"))
 	if err := errors.Join(err, readErr); err != nil || len(mounts) > 0 || len(entries) > 0 || len(again.groups.list()) > 0 {
 		t.Errorf("left: %v, %v, %v, %v", mounts, entries, again.groups.list(), err)
