@@ -36,18 +36,18 @@ const bootedWord = "cofferdam-init: the machine runs"
 
 // control returns what joins this process to the host: the two pipes it was
 // given, or the serial port of the machine that it is pid 1 of.
-func control() (io.Reader, *os.File, error) {
+func control() (io.Reader, io.Writer, error) {
 	if os.Getpid() != 1 || os.Args[0] != machineProgram {
 		closeOnExec()
 		return os.NewFile(controlIn, "control-in"), os.NewFile(controlOut, "control-out"), nil
 	}
 	port, err := bootMachine()
-	return portReader{port}, port, err
+	return port, port, err
 }
 
 // bootMachine makes what is a box's around pid 1 of a virtual machine, and
 // returns the serial port that joins it to the host.
-func bootMachine() (*os.File, error) {
+func bootMachine() (io.ReadWriter, error) {
 	for _, m := range []struct{ kind, dir string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
 		if err := mountNew(m.kind, m.dir, m.kind, unix.MS_NOSUID|unix.MS_NOEXEC, ""); err != nil {
 			return nil, err
@@ -67,7 +67,7 @@ func bootMachine() (*os.File, error) {
 	if err := reseed(m.Seed); err != nil {
 		return nil, err
 	}
-	port, err := openPort(guest.PortName) // before the root changes: nothing else may see it
+	port, err := openPort() // before the root changes: nothing else may see it
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +94,10 @@ func mountNew(source, dir, kind string, flags uintptr, data string) error {
 	return nil
 }
 
+// moduleOptions are those of modules that need any. Checksums that a device is to
+// complete, and packets that it is to cut, would reach the host as they are.
+var moduleOptions = map[string]string{"virtio_net": "csum=0 gso=0"}
+
 // loadModules loads what the file order lists, in its order.
 func loadModules(dir string) error {
 	order, err := os.ReadFile(filepath.Join(dir, "order"))
@@ -109,7 +113,7 @@ func loadModules(dir string) error {
 		if !strings.HasSuffix(name, ".ko") {
 			flags = unix.MODULE_INIT_COMPRESSED_FILE
 		}
-		err = unix.FinitModule(int(f.Fd()), "", flags)
+		err = unix.FinitModule(int(f.Fd()), moduleOptions[strings.SplitN(name, ".", 2)[0]], flags)
 		f.Close()
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("load module %s: %w", name, err)
@@ -133,7 +137,15 @@ func await(what string, find func() string) (string, error) {
 
 // disk returns the device with a serial number.
 func disk(serial string) (string, error) {
+	order := kernelWord(guest.DiskOrder)
 	return await("disk "+serial, func() string {
+		if order != "" {
+			path := diskInOrder(order, serial)
+			if _, err := os.Stat(path); err != nil {
+				return ""
+			}
+			return path
+		}
 		found, _ := filepath.Glob("/sys/block/vd*/serial") // the pattern is good
 		for _, path := range found {
 			if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == serial {
@@ -144,9 +156,14 @@ func disk(serial string) (string, error) {
 	})
 }
 
-// openPort opens a serial port by its name. Reads block: the port is no
+// openPort opens what joins this process to the host: the serial port with our
+// name, or what the kernel's command line names. Reads block: the port is no
 // descriptor that Go's poller can serve at both ends of a snapshot.
-func openPort(name string) (*os.File, error) {
+func openPort() (io.ReadWriter, error) {
+	if kernelWord(guest.PortKind) == guest.PortVsock {
+		return listenHost()
+	}
+	const name = guest.PortName
 	path, err := await("serial port "+name, func() string {
 		found, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
 		for _, path := range found {
@@ -163,7 +180,7 @@ func openPort(name string) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return portReader{os.NewFile(uintptr(fd), path)}, nil
 }
 
 // portReader reads a serial port. Its end of file means that the host is away,

@@ -32,6 +32,9 @@ const (
 func main() {
 	asked, err := rename(os.Args)
 	if !asked {
+		asked, err = hold(os.Args)
+	}
+	if !asked {
 		err = run()
 	}
 	if err != nil {
@@ -92,7 +95,7 @@ func closeOnExec() {
 type box struct {
 	config  guest.Config
 	outMu   sync.Mutex // held from quiet to wake
-	out     *os.File
+	out     io.Writer
 	resting bool // between quiet and wake; of the reader of the host's pipe alone
 
 	// mu is held while a process is made and while one is reaped, so that a

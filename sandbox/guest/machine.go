@@ -35,6 +35,15 @@ const (
 	PortName    = "cofferdam.0"
 )
 
+// Words of the kernel's command line for a machine whose monitor has no serial
+// port of ours, or gives disks no serial number.
+const (
+	PortKind  = "cofferdam.port"  // PortVsock
+	PortVsock = "vsock"           // pid 1 listens there for its host, on VsockPort
+	DiskOrder = "cofferdam.disks" // the names of the disks in their order, commas between
+	VsockPort = 1024
+)
+
 // MachineIdentity is the Identity.Dir of a machine.
 const MachineIdentity = "/.cofferdam/identity"
 

@@ -187,5 +187,6 @@ func (b *box) flushEnv() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	// A monitor that opened it by its name had it as its own.
+	return errors.Join(f.Chown(0, 0), f.Sync(), f.Close())
 }

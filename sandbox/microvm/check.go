@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/microvm/qemu"
+	"cofferdam/sandbox/wall"
 )
 
 // Levels of a finding.
@@ -24,17 +25,20 @@ const (
 
 // What mends a missing layer.
 const (
-	fixKernel  = "install linux-image-cloud-amd64, or name a kernel with the keeper's --kernel"
-	fixErofs   = "install erofs-utils"
-	fixExt4    = "install e2fsprogs"
-	fixInit    = "build and install all programs of one release together: make build"
-	fixKVM     = "run on a machine whose processor virtualises, with the kvm modules loaded; or ask for tier microvm-emulated, which is no security boundary"
-	fixCgroups = "mount the cgroup controllers cpu, memory and pids, writable"
+	fixKernel   = "install linux-image-cloud-amd64, or name a kernel with the keeper's --kernel"
+	fixErofs    = "install erofs-utils"
+	fixExt4     = "install e2fsprogs"
+	fixInit     = "build and install all programs of one release together: make build"
+	fixKVM      = "run on a machine whose processor virtualises, with the kvm modules loaded; or ask for tier microvm-emulated, which is no security boundary"
+	fixLandlock = "use Linux 5.19 or newer with landlock in its lsm= list"
+	fixCgroups  = "mount the cgroup controllers cpu, memory and pids, writable"
 )
 
 // checker examines the host.
 type checker struct {
 	d *Driver
+
+	host string // the root of what is looked at of the host; "": /
 
 	mu    sync.Mutex
 	proof *kvmProof // guarded by mu; nil: not tried by this process
@@ -60,6 +64,13 @@ func (c *checker) needed() []probe {
 			return k.version, fixKernel, err
 		}},
 		{"microvm-init", c.init},
+		{"microvm-landlock", func(context.Context) (string, string, error) {
+			v := wall.LandlockVersion()
+			if v < wall.MinLandlock {
+				return "", fixLandlock, fmt.Errorf("the kernel has version %d of Landlock, and %d is needed to enclose what reads an image", v, wall.MinLandlock)
+			}
+			return fmt.Sprintf("version %d", v), fixLandlock, nil
+		}},
 		{"microvm-erofs", installed(mkfsErofs, fixErofs)},
 		{"microvm-ext4", installed(mount.Mkfs, fixExt4)},
 		{"microvm-control-groups", func(context.Context) (string, string, error) {
@@ -130,7 +141,7 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 		}
 		list = append(list, f)
 	}
-	for _, f := range hostFindings("/") {
+	for _, f := range hostFindings(cmp.Or(d.checker.host, "/")) {
 		if f.Level == levelFail {
 			f.Level = levelWarn
 		}
@@ -139,71 +150,51 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 	return list, ctx.Err()
 }
 
-// refuse returns the first missing layer of a tier as the error of Create.
+// refuse returns all missing layers of a tier as the error of Create.
 func (c *checker) refuse(ctx context.Context, t sandbox.Tier) error {
-	if f := c.tierLacks(ctx, t); f != nil {
-		return missing("layer "+f.Name+" of tier "+string(t), f.Detail, f.Fix, nil)
+	list := c.tierLacks(ctx, t)
+	if len(list) == 0 {
+		return nil
 	}
-	return nil
+	var names, reasons, fixes []string
+	for _, f := range list {
+		names = append(names, f.Name)
+		reasons = append(reasons, f.Name+": "+f.Detail)
+		fixes = append(fixes, f.Fix)
+	}
+	return missing(strings.Join(names, ", ")+" of tier "+string(t), strings.Join(reasons, "; "), strings.Join(fixes, "; "), nil)
 }
 
-// tierLacks is the first finding that forbids a tier, or nil.
-func (c *checker) tierLacks(ctx context.Context, t sandbox.Tier) *sandbox.Finding {
-	probes := c.needed()
-	if t == sandbox.MicroVM {
-		probes = append(probes, probe{"microvm-kvm", c.kvm})
+// tierLacks are the findings that forbid a tier. No machine is started to prove
+// KVM where something before it is missing.
+func (c *checker) tierLacks(ctx context.Context, t sandbox.Tier) []sandbox.Finding {
+	list := c.failing(ctx, c.needed())
+	if t == sandbox.Emulated && !c.d.monitor.Traits().Emulates {
+		list = append(list, sandbox.Finding{
+			Name: "microvm-emulation", Level: levelFail, Detail: "the monitor " + c.d.monitor.Traits().Name + " emulates no processor",
+			Fix: "run the keeper with --monitor " + qemu.Name + ", or ask for tier microvm",
+		})
 	}
+	if t != sandbox.MicroVM {
+		return list
+	}
+	if len(list) == 0 {
+		list = c.failing(ctx, []probe{{"microvm-kvm", c.kvm}})
+	}
+	for _, f := range hostFindings(cmp.Or(c.host, "/")) {
+		if f.Level == levelFail {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// failing are the findings of probes that fail.
+func (c *checker) failing(ctx context.Context, probes []probe) (list []sandbox.Finding) {
 	for _, p := range probes {
 		if f := p.finding(ctx); f.Level == levelFail {
-			return &f
+			list = append(list, f)
 		}
 	}
-	if t == sandbox.MicroVM {
-		for _, f := range hostFindings("/") {
-			if f.Level == levelFail {
-				return &f
-			}
-		}
-	}
-	return nil
-}
-
-// hostFindings says what of a host weakens machines of several tenants: memory
-// that reaches a disk, or that two machines share, and processors that do.
-// root is "/", but in tests.
-func hostFindings(root string) []sandbox.Finding {
-	read := func(path string) string {
-		data, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			return ""
-		}
-		return strings.TrimSpace(string(data))
-	}
-	var list []sandbox.Finding
-	add := func(name string, bad bool, level, good, detail, fix string) {
-		f := sandbox.Finding{Name: name, Level: levelOK, Detail: good}
-		if bad {
-			f = sandbox.Finding{Name: name, Level: level, Detail: detail, Fix: fix}
-		}
-		list = append(list, f)
-	}
-	swaps := strings.Count(read("proc/swaps"), "\n")
-	add("host-swap", swaps > 0, levelFail, "none", fmt.Sprintf("%d swap devices: a machine's memory may reach a disk", swaps), "swapoff -a, and remove swap from /etc/fstab")
-	smt := read("sys/devices/system/cpu/smt/active")
-	add("host-smt", smt == "1", levelFail, "off", "two machines may share a core", "boot with nosmt, or write off to /sys/devices/system/cpu/smt/control")
-	ksm := read("sys/kernel/mm/ksm/run")
-	add("host-ksm", ksm == "1", levelFail, "off", "equal pages of two machines are merged, which tells one about the other", "write 2 to /sys/kernel/mm/ksm/run")
-	nx := read("sys/module/kvm/parameters/nx_huge_pages")
-	add("host-nx-huge-pages", nx == "N" || nx == "never", levelFail, cmp.Or(nx, "no kvm module"), "a guest can halt the processor", "load kvm with nx_huge_pages=auto")
-	var weak []string
-	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/vulnerabilities/*")) // the pattern is good
-	for _, path := range found {
-		data, err := os.ReadFile(path)
-		if text := strings.TrimSpace(string(data)); err == nil && strings.HasPrefix(text, "Vulnerable") {
-			weak = append(weak, filepath.Base(path))
-		}
-	}
-	add("host-mitigations", len(weak) > 0, levelFail, "every known weakness of the processor is mitigated or absent",
-		"vulnerable to "+strings.Join(weak, ", "), "boot without mitigations=off and install the processor's microcode")
 	return list
 }

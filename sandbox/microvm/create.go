@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -175,9 +174,13 @@ func (b *box) makeDisks(ctx context.Context) error {
 func (b *box) run(ctx context.Context, from string) error {
 	m := vmm.Machine{
 		ID: string(b.spec.ID), KVM: b.spec.Tier == sandbox.MicroVM, UID: b.user, Dir: b.path("view"), Kernel: b.boot.kernel, Initrd: b.boot.initrd,
-		Memory: b.memoryFile(), Size: b.spec.Limits.Memory, Incoming: from != "",
+		Memory: b.memoryFile(), Size: b.spec.Limits.Memory,
 		CPUs:  min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
 		Group: b.d.cgroups.group(b.spec.Limits),
+	}
+	if from != "" {
+		saved := savedIn(from)
+		m.Incoming = &saved
 	}
 	var ours, theirs [2]*os.File
 	var err error
@@ -210,7 +213,7 @@ func (b *box) run(ctx context.Context, from string) error {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	if from != "" {
-		return vm.Load(ctx, filepath.Join(from, stateFile), filepath.Join(from, memoryCopy))
+		return vm.Load(ctx)
 	}
 	return b.joinLine(ctx)
 }

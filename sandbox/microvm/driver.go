@@ -7,11 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/microvm/cloudhypervisor"
+	"cofferdam/sandbox/microvm/firecracker"
 	"cofferdam/sandbox/microvm/qemu"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/mount"
@@ -24,6 +27,10 @@ const (
 	// firstUser is the user of the first monitor; each that runs has its own.
 	// No system hands out ids that high, and none is in a password file.
 	firstUser = 0x5D000000
+	// After those of boxes: of the machine that proves KVM, and of who reads images.
+	proofUser = maxBoxes
+	imageUser = maxBoxes + 1
+	lastUser  = imageUser
 	// memoryPercent of the host's memory may be memory of machines, and
 	// journalPercent output that nobody took yet.
 	memoryPercent, journalPercent = 75, 15
@@ -38,7 +45,10 @@ type Options struct {
 	// folder with boot/vmlinuz-VERSION and lib/modules/VERSION. "": a folder
 	// kernel beside Init, else what is installed.
 	Kernel string
-	Log    *slog.Logger
+	// Monitor is what runs the machines: "qemu", "firecracker" or
+	// "cloud-hypervisor". "": qemu.
+	Monitor string
+	Log     *slog.Logger
 }
 
 // Driver makes boxes of tier microvm, where this host's KVM runs machines, and
@@ -73,7 +83,11 @@ func New(o Options) (*Driver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{o: o, monitor: &qemu.Monitor{}, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
+	monitor, err := o.monitor()
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{o: o, monitor: monitor, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
 	d.checker.d = d
 	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
 	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
@@ -83,7 +97,36 @@ func New(o Options) (*Driver, error) {
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
 		}
 	}
+	d.sayHardening()
 	return d, nil
+}
+
+// sayHardening writes to the log for what of this host tier microvm is refused.
+func (d *Driver) sayHardening() {
+	for _, f := range hostFindings("/") {
+		if f.Level == levelFail {
+			d.o.Log.Info("tier microvm is refused on this host", slog.String("missing", f.Name), slog.String("why", f.Detail), slog.String("fix", f.Fix))
+		}
+	}
+}
+
+// Monitors are the names that Options.Monitor may have.
+func Monitors() []string { return []string{qemu.Name, firecracker.Name, cloudhypervisor.Name} }
+
+// monitor is the one that was chosen.
+func (o Options) monitor() (vmm.Monitor, error) {
+	switch o.Monitor {
+	case "", qemu.Name:
+		return &qemu.Monitor{}, nil
+	case firecracker.Name:
+		return &firecracker.Monitor{Init: o.Init}, nil
+	case cloudhypervisor.Name:
+		return &cloudhypervisor.Monitor{}, nil
+	}
+	return nil, &cofferdam.Error{
+		Op: "microvm.New", Kind: cofferdam.Invalid, Subject: fmt.Sprintf("monitor %.64q", o.Monitor), Reason: "there is none of that name",
+		Hint: "choose " + strings.Join(Monitors(), ", "),
+	}
 }
 
 // inMemoryFolders are on a tmpfs of our own, with the part of the host's
@@ -137,9 +180,13 @@ func (d *Driver) dropHalf() (err error) {
 	return err
 }
 
-// Offers says which tiers this host has: microvm only once a machine ran on KVM.
+// Offers says which tiers this host has: microvm only once a machine ran on KVM,
+// and microvm-emulated only of a monitor that emulates.
 func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
-	offers := []sandbox.Offer{sandbox.OfferOf(sandbox.Emulated)}
+	var offers []sandbox.Offer
+	if d.monitor.Traits().Emulates {
+		offers = append(offers, sandbox.OfferOf(sandbox.Emulated))
+	}
 	if d.checker.tierLacks(ctx, sandbox.MicroVM) == nil {
 		offers = append(offers, sandbox.OfferOf(sandbox.MicroVM))
 	}

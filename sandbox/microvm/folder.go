@@ -37,9 +37,13 @@ func (f folder) copyMemory(from string) error {
 	return os.Chown(f.memoryFile(), f.user, f.user)
 }
 
-// memoryUsed is what the machine's memory takes.
-func (f folder) memoryUsed() int64 {
-	n, err := shelf.Blocks(f.memoryFile())
+// memoryUsed is what the machine's memory takes, or may take where its monitor has
+// it for itself.
+func memoryUsed(b *box) int64 {
+	if !b.traits().SharesMemory {
+		return b.spec.Limits.Memory
+	}
+	n, err := shelf.Blocks(b.memoryFile())
 	if err != nil {
 		return 0 // it has none
 	}

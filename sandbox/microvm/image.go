@@ -9,11 +9,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
@@ -138,10 +140,43 @@ func modTime(path string) time.Time {
 	return info.ModTime()
 }
 
-// makeRoot writes an erofs image of what list names. The program that reads
-// the image has a root with no more in it, and no network; it needs to be root
-// to read files of every owner. cacheMu is held.
+// Bounds of the making of one root.
+const (
+	maxRoot      = 64 << 30 // bytes of its file
+	rootMemory   = 2 << 30  // bytes of the program that makes it
+	rootPatience = 10 * time.Minute
+)
+
+// rootMaker is the program that writes an erofs image of what list names to out.
+// What it reads may be hostile: it has a root with no more in it, no network, a
+// user of its own without any right but to read files of every owner, and may
+// write its one file.
+func rootMaker(mkfs, view, out string, list []entry) (vmm.Program, error) {
+	g := vmm.Program{
+		Path: mkfs, Root: view, Args: []string{"--quiet", "-x-1", "/out", "/image"}, UID: firstUser + imageUser, Most: maxRoot,
+		Keep: []uintptr{unix.CAP_DAC_READ_SEARCH}, Landlock: true, Write: []string{"/out"},
+		Binds: []vmm.Bind{{From: out, To: "/out", Writable: true}},
+	}
+	for _, e := range list {
+		info, err := os.Lstat(e.from)
+		if err != nil {
+			return g, err
+		}
+		b := vmm.Bind{From: e.from, To: "/image" + e.to}
+		if info.Mode()&os.ModeSymlink != 0 {
+			if b.Link, err = os.Readlink(e.from); err != nil {
+				return g, err
+			}
+		}
+		g.Binds = append(g.Binds, b)
+	}
+	return g, nil
+}
+
+// makeRoot writes an erofs image of what list names. cacheMu is held.
 func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, rootPatience)
+	defer cancel()
 	mkfs, err := mount.FindProgram(mkfsErofs)
 	if err != nil {
 		return err
@@ -160,34 +195,36 @@ func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err e
 			err = errors.Join(err, os.Remove(out.Name()))
 		}
 	}()
-	g := vmm.Program{Path: mkfs, Root: view, Args: []string{"--quiet", "-x-1", "/out", "/image"}, Binds: []vmm.Bind{{From: out.Name(), To: "/out", Writable: true}}}
-	for _, e := range list {
-		info, err := os.Lstat(e.from)
-		if err != nil {
-			return err
-		}
-		b := vmm.Bind{From: e.from, To: "/image" + e.to}
-		if info.Mode()&os.ModeSymlink != 0 {
-			if b.Link, err = os.Readlink(e.from); err != nil {
-				return err
-			}
-		}
-		g.Binds = append(g.Binds, b)
+	g, err := rootMaker(mkfs, view, out.Name(), list)
+	if err == nil {
+		err = out.Chown(g.UID, g.UID)
+	}
+	if err != nil {
+		return err
 	}
 	p, err := g.Start()
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", mkfsErofs, err)
 	}
+	const group = "root" // no box's: those are longer
+	err = d.cgroups.hold(group, []int{p.PID}, cofferdam.Limits{CPU: float64(runtime.NumCPU()), Memory: rootMemory})
+	if err != nil && !p.Over() {
+		p.Kill()
+		return errors.Join(err, d.cgroups.end(group))
+	}
 	select {
 	case <-p.Ended:
 	case <-ctx.Done():
 		p.Kill()
-		return ctx.Err()
+		return errors.Join(context.Cause(ctx), d.cgroups.end(group))
+	}
+	if err := d.cgroups.end(group); err != nil {
+		return err
 	}
 	if p.Err != nil {
 		return fmt.Errorf("%s: %w: %.300s", mkfsErofs, p.Err, p.Words())
 	}
-	return errors.Join(out.Chmod(0o444), os.Rename(out.Name(), path))
+	return errors.Join(out.Chown(0, 0), out.Chmod(0o444), os.Rename(out.Name(), path))
 }
 
 // identityFiles are what says who a box is: links to a folder that only its

@@ -69,7 +69,7 @@ func (d *Driver) bootFiles() (bootFiles, error) {
 	if err != nil {
 		return bootFiles{}, err
 	}
-	list, err := k.moduleFiles()
+	list, err := k.moduleFiles(d.monitor.Traits().Modules)
 	if err != nil {
 		return bootFiles{}, fmt.Errorf("finding modules: %w", err)
 	}

@@ -54,8 +54,9 @@ func findKernel(root string) (kernel, error) {
 	return k, nil
 }
 
-// moduleFiles are the files of the modules, in their order.
-func (k kernel) moduleFiles() ([]string, error) {
+// moduleFiles are the files of the modules, in their order; more are those of
+// the monitor's devices.
+func (k kernel) moduleFiles(more []string) ([]string, error) {
 	if k.modules == "" {
 		return nil, nil
 	}
@@ -71,7 +72,7 @@ func (k kernel) moduleFiles() ([]string, error) {
 		return nil, err
 	}
 	var list []string
-	for _, m := range modules {
+	for _, m := range slices.Concat(modules, more) {
 		if path := byName[m]; path != "" {
 			list = append(list, path)
 		}

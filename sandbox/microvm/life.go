@@ -80,7 +80,7 @@ func (b *box) Suspend(ctx context.Context) error {
 		return err
 	}
 	dir := b.path(suspendedDir)
-	err := errors.Join(b.d.shelf.Room(b.memoryUsed()), os.RemoveAll(dir), os.Mkdir(dir, 0o700))
+	err := errors.Join(b.d.shelf.Room(memoryUsed(b)), os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 	if err == nil {
 		err = b.stopAndWrite(ctx, dir)
 	}
@@ -106,11 +106,16 @@ func (b *box) stopAndWrite(ctx context.Context, dir string) error {
 	if b.traits().Reconnects {
 		b.link.part()
 	}
-	state, memory := filepath.Join(dir, stateFile), filepath.Join(dir, memoryCopy)
-	if err := b.machine().Save(ctx, state, memory); err != nil || !b.traits().SharesMemory {
+	to := savedIn(dir)
+	if err := b.machine().Save(ctx, to); err != nil || !b.traits().SharesMemory {
 		return err
 	}
-	return shelf.Copy(b.memoryFile(), memory)
+	return shelf.Copy(b.memoryFile(), to.Memory)
+}
+
+// savedIn is what is saved in a folder.
+func savedIn(dir string) vmm.Saved {
+	return vmm.Saved{State: filepath.Join(dir, stateFile), Memory: filepath.Join(dir, memoryCopy)}
 }
 
 func (b *box) traits() vmm.Traits { return b.d.monitor.Traits() }

@@ -72,8 +72,8 @@ func newDriver(t testing.TB) *Driver {
 			t.Error(err)
 		}
 	})
-	if f := d.checker.tierLacks(context.Background(), sandbox.Emulated); f != nil {
-		t.Skipf("needs %s: %s; %s", f.Name, f.Detail, f.Fix)
+	if list := d.checker.tierLacks(context.Background(), sandbox.Emulated); len(list) > 0 {
+		t.Skipf("needs %s: %s; %s", list[0].Name, list[0].Detail, list[0].Fix)
 	}
 	return d
 }

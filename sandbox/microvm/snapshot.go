@@ -34,7 +34,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
-	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Tier: b.spec.Tier, Taken: time.Now()}, work+b.memoryUsed())
+	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}

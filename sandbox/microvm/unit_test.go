@@ -89,48 +89,6 @@ func TestMachineDisk(t *testing.T) {
 	}
 }
 
-// TestUnhardenedHost makes each weakness of a host in turn.
-func TestUnhardenedHost(t *testing.T) {
-	root := t.TempDir()
-	set := func(path, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	failing := func() (names []string) {
-		for _, f := range hostFindings(root) {
-			if f.Level == levelFail {
-				names = append(names, f.Name)
-				if f.Fix == "" || f.Detail == "" {
-					t.Errorf("%+v", f)
-				}
-			}
-		}
-		return names
-	}
-	for _, c := range []struct{ name, path, good, bad string }{
-		{"host-swap", "proc/swaps", "Filename Type\n", "Filename Type\n/dev/sda2 partition\n"},
-		{"host-smt", "sys/devices/system/cpu/smt/active", "0\n", "1\n"},
-		{"host-ksm", "sys/kernel/mm/ksm/run", "0\n", "1\n"},
-		{"host-nx-huge-pages", "sys/module/kvm/parameters/nx_huge_pages", "Y\n", "N\n"},
-		{"host-mitigations", "sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: Clear CPU buffers\n", "Vulnerable: no microcode\n"},
-	} {
-		set(c.path, c.good)
-		if got := failing(); len(got) != 0 {
-			t.Errorf("%s, good: %q fails", c.name, got)
-		}
-		set(c.path, c.bad)
-		if got := failing(); !slices.Equal(got, []string{c.name}) {
-			t.Errorf("%s, bad: %q fails", c.name, got)
-		}
-		set(c.path, c.good)
-	}
-}
-
 // brokenMonitor starts nothing.
 type brokenMonitor struct{ starts int }
 

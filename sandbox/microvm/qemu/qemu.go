@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -80,9 +79,10 @@ const (
 
 // machine is one that QEMU runs.
 type machine struct {
-	p    *vmm.Process
-	qmp  *qmp
-	line *os.File // pid 1's talk
+	p        *vmm.Process
+	qmp      *qmp
+	line     *os.File // pid 1's talk
+	incoming *vmm.Saved
 }
 
 // Start implements vmm.Monitor.
@@ -116,7 +116,7 @@ func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error)
 		line.Close()
 		return nil, fmt.Errorf("starting monitor: %w", err)
 	}
-	v := &machine{p: p, line: line}
+	v := &machine{p: p, line: line, incoming: m.Incoming}
 	starting, cancel := context.WithTimeout(ctx, qemuStart)
 	defer cancel()
 	if v.qmp, err = dialQMP(starting, ours); err == nil {
@@ -164,7 +164,7 @@ func arguments(m vmm.Machine) []string {
 			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s", i, d.Serial),
 		)
 	}
-	if m.Incoming {
+	if m.Incoming != nil {
 		args = append(args, "-incoming", "defer")
 	}
 	return args
@@ -173,14 +173,14 @@ func arguments(m vmm.Machine) []string {
 // commandLine is the kernel's. Without tsc_early_khz an emulated machine on a
 // busy host may hang while it measures its clock.
 func commandLine(m vmm.Machine) string {
-	words := []string{"console=ttyS0", "quiet", "loglevel=4", "reboot=t", "panic=-1", "tsc=reliable", "no_timer_check", "random.trust_cpu=on"}
+	words := []string{"reboot=t"}
 	if !m.KVM {
 		words = append(words, "mitigations=off") // of a processor that is emulated
 		if khz := vmm.HostKHz(); khz > 0 {
 			words = append(words, fmt.Sprintf("tsc_early_khz=%d", khz))
 		}
 	}
-	return strings.Join(words, " ")
+	return vmm.CommandLine(words...)
 }
 
 // Process implements vmm.Running.
@@ -208,8 +208,8 @@ var sharedMemory = map[string]any{
 const migrationPoll = 2 * time.Millisecond
 
 // Save implements vmm.Running. The memory is in a file of its own already.
-func (v *machine) Save(ctx context.Context, state, _ string) error {
-	to, err := os.OpenFile(state, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+func (v *machine) Save(ctx context.Context, saved vmm.Saved) error {
+	to, err := os.OpenFile(saved.State, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -217,8 +217,8 @@ func (v *machine) Save(ctx context.Context, state, _ string) error {
 }
 
 // Load implements vmm.Running.
-func (v *machine) Load(ctx context.Context, state, _ string) error {
-	from, err := os.Open(state)
+func (v *machine) Load(ctx context.Context) error {
+	from, err := os.Open(v.incoming.State)
 	if err != nil {
 		return err
 	}

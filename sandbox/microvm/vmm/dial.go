@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/guest"
 )
 
 // dialPause is how often a socket is looked for that is not there yet.
@@ -74,9 +76,6 @@ func dialOnce(root, path string, uid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// GuestPort is the vsock port on which pid 1 of a machine listens for its host.
-const GuestPort = 1024
-
 // maxWelcome bounds the monitor's answer to CONNECT: "OK" and a port number.
 const maxWelcome = 32
 
@@ -115,7 +114,7 @@ func welcome(f *os.File) error {
 	if err := f.SetDeadline(time.Now().Add(welcomePatience)); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(f, "CONNECT %d\n", GuestPort); err != nil {
+	if _, err := fmt.Fprintf(f, "CONNECT %d\n", guest.VsockPort); err != nil {
 		return errNotListening // it closed the connection already
 	}
 	var line []byte

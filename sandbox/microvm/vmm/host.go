@@ -23,27 +23,61 @@ func SocketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs"), nil
 }
 
-// Confined proves that a monitor runs as it should: it says so itself when it
-// has read its arguments, and this is after that.
-func Confined(pid, uid int) error {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// Confined proves that a monitor runs as it should, each of its threads: as a user
+// of its own without rights, and under a filter of system calls.
+func Confined(pid, uid int) error { return confined(pid, uid, true) }
+
+// Dropped is Confined before the monitor has set its filters.
+func Dropped(pid, uid int) error { return confined(pid, uid, false) }
+
+func confined(pid, uid int, filtered bool) error {
+	want := map[string]string{
+		"Uid": strings.Repeat(strconv.Itoa(uid)+" ", 4), "Gid": strings.Repeat(strconv.Itoa(uid)+" ", 4), "NoNewPrivs": "1 ",
+		"CapEff": "0000000000000000 ", "CapPrm": "0000000000000000 ", "CapInh": "0000000000000000 ", "CapAmb": "0000000000000000 ",
+	}
+	if filtered {
+		want["Seccomp"] = "2 "
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return fmt.Errorf("looking at monitor: %w", err)
 	}
-	want := map[string]string{
-		"Uid": strings.Repeat(strconv.Itoa(uid)+" ", 4), "Gid": strings.Repeat(strconv.Itoa(uid)+" ", 4), "NoNewPrivs": "1 ", "Seccomp": "2 ",
-		"CapEff": "0000000000000000 ", "CapPrm": "0000000000000000 ", "CapInh": "0000000000000000 ", "CapAmb": "0000000000000000 ",
+	seen := 0
+	for _, t := range threads {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, t.Name()))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // it has ended meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("looking at monitor: %w", err)
+		}
+		if err := shows(string(data), want); err != nil {
+			return err
+		}
+		seen++
 	}
-	for line := range strings.Lines(string(data)) {
+	if seen == 0 {
+		return errors.New("the monitor is not confined: it has no threads")
+	}
+	return nil
+}
+
+// shows compares what the kernel says of a thread.
+func shows(status string, want map[string]string) error {
+	seen := 0
+	for line := range strings.Lines(status) {
 		name, value, _ := strings.Cut(line, ":")
 		w, ok := want[name]
-		if got := strings.Join(strings.Fields(value), " ") + " "; ok && got != w {
+		if !ok {
+			continue
+		}
+		if got := strings.Join(strings.Fields(value), " ") + " "; got != w {
 			return fmt.Errorf("the monitor is not confined: %s is %s, want %s", name, got, w)
 		}
-		delete(want, name)
+		seen++
 	}
-	if len(want) > 0 {
-		return fmt.Errorf("the monitor is not confined: its status does not say %v", want)
+	if seen != len(want) {
+		return fmt.Errorf("the monitor is not confined: its status says %d of %d things", seen, len(want))
 	}
 	return nil
 }
@@ -76,4 +110,38 @@ func Duplicate(f *os.File) (*os.File, error) {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// Children are the processes that a process has started and not yet waited for.
+func Children(pid int) ([]int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil, err
+	}
+	var list []int
+	for word := range strings.FieldsSeq(string(data)) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// FindProgram looks where an operator and a package put programs; a service's
+// PATH often lacks some.
+func FindProgram(name string) (string, error) {
+	for _, dir := range []string{"/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/"} {
+		if info, err := os.Stat(dir + name); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return dir + name, nil
+		}
+	}
+	return "", fmt.Errorf("there is no program %s", name)
+}
+
+// CommandLine is what every guest's kernel is told.
+func CommandLine(more ...string) string {
+	words := append([]string{"console=ttyS0", "quiet", "loglevel=4", "panic=-1", "tsc=reliable", "no_timer_check", "random.trust_cpu=on"}, more...)
+	return strings.Join(words, " ")
 }

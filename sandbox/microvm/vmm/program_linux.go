@@ -2,6 +2,7 @@ package vmm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -28,7 +29,9 @@ type Program struct {
 	Root  string // a folder to mount its root on
 	Binds []Bind
 	Nodes []string // devices that it may use: it gets ones that are its user's
-	Most  int64    // bytes that a file it writes may have; 0: no bound
+	// Scratch is a folder in memory that is its own, for sockets; "": none.
+	Scratch string
+	Most    int64 // bytes that a file it writes may have; 0: no bound
 
 	// Output is where it prints; nil: the first words are kept for Words.
 	Output *os.File
@@ -172,6 +175,35 @@ func (p *Process) Kill() {
 	}
 }
 
+// While returns a context that also ends with the program; its cause says so.
+func (p *Process) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-p.Ended:
+			cancel(fmt.Errorf("the monitor has ended: %.500s", p.Words()))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// Over says whether the program has ended.
+func (p *Process) Over() bool {
+	select {
+	case <-p.Ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// KillFor is Kill with a reason, which Words repeats.
+func (p *Process) KillFor(why string) {
+	_, _ = p.Write([]byte("\nended by the driver: " + why + "\n")) // only keeps it
+	p.Kill()
+}
+
 // onOwnThread runs fn on a thread that is thrown away afterwards and is never
 // the main one, so that fn may change its namespaces and be a parent.
 func onOwnThread(fn func()) {
@@ -225,6 +257,9 @@ func (g Program) enter() error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
+	if err := g.makeScratch(); err != nil {
+		return fmt.Errorf("%s: %w", g.Scratch, err)
+	}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		target, err := os.Readlink("/" + name)
 		if err != nil {
@@ -235,6 +270,17 @@ func (g Program) enter() error {
 		}
 	}
 	return g.pivot()
+}
+
+func (g Program) makeScratch() error {
+	if g.Scratch == "" {
+		return nil
+	}
+	to := filepath.Join(g.Root, g.Scratch)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	return unix.Mount("scratch", to, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=0700,size=1m,uid=%d,gid=%d", g.UID, g.UID))
 }
 
 // pivot makes g.Root the root and lets go of the old one.
@@ -261,6 +307,9 @@ func (g Program) make(path string) error {
 		return err
 	}
 	to := filepath.Join(g.Root, path)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
 	if err := unix.Mknod(to, st.Mode&unix.S_IFMT|0o600, int(st.Rdev)); err != nil {
 		return err
 	}
@@ -280,6 +329,8 @@ func (g Program) bind(b Bind) error {
 	to := filepath.Join(g.Root, b.To)
 	if info.IsDir() {
 		err = os.MkdirAll(to, 0o755)
+	} else if _, there := os.Lstat(to); there == nil {
+		err = nil // in a folder that is shown already
 	} else if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
 		err = os.WriteFile(to, nil, 0o444)
 	}

@@ -47,7 +47,7 @@ type Machine struct {
 	ID             string // letters, digits and hyphens, at most 64
 	KVM            bool
 	UID            int    // of the monitor's process
-	Dir            string // a folder to mount its root on
+	Dir            string // a folder of this monitor alone, which goes with the box
 	Kernel, Initrd string
 	Memory         string // a file of Size bytes, which the monitor shares and may write; "" unless SharesMemory
 	Size           int64
@@ -55,7 +55,7 @@ type Machine struct {
 	Disks          []Drive
 	Console        *os.File // stream socket: what the kernel prints
 	Network        *os.File // stream socket: frames after their length, u32 big endian
-	Incoming       bool
+	Incoming       *Saved   // nil: it boots
 	Group          Group
 }
 
@@ -64,6 +64,12 @@ type Drive struct {
 	Serial   string
 	File     *os.File // its name is its path
 	Writable bool
+}
+
+// Saved is where a machine at rest lies: two files.
+type Saved struct {
+	State  string // of its devices and processors
+	Memory string // of a monitor that SharesMemory the driver writes and reads it
 }
 
 // Group is the control group that a monitor begins its life in, for one that
@@ -87,10 +93,10 @@ type Running interface {
 	// Pause stops its processors; Resume lets them go on.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-	// Save writes a paused machine into two files that are not there yet, Load
-	// reads it from them. After both it is paused.
-	Save(ctx context.Context, state, memory string) error
-	Load(ctx context.Context, state, memory string) error
+	// Save writes a paused machine into files that are not there yet; Load reads
+	// what Machine.Incoming names. After both it is paused.
+	Save(ctx context.Context, to Saved) error
+	Load(ctx context.Context) error
 	// End ends it and returns when it is gone.
 	End()
 }

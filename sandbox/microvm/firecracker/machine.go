@@ -1,0 +1,214 @@
+package firecracker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"cofferdam/sandbox/microvm/vmm"
+)
+
+// startPatience is how long jailer and monitor may take for their first word.
+const startPatience = 20 * time.Second
+
+// firstLook is how often is looked whether the jailer is done.
+const firstLook = 2 * time.Millisecond
+
+// machine is one that Firecracker runs.
+type machine struct {
+	p       *vmm.Process // pid 1 around the jailer and what it leaves
+	pid     int          // of the monitor
+	uid     int
+	api     *vmm.API
+	network *vmm.Network
+	saved   vmm.Saved // where the monitor writes one, outside its jail
+	endLog  func()
+}
+
+// Start implements vmm.Monitor.
+func (m *Monitor) Start(ctx context.Context, v vmm.Machine) (vmm.Running, error) {
+	if _, err := m.Version(ctx); err != nil {
+		return nil, err
+	}
+	if !v.KVM {
+		return nil, errors.New("Firecracker emulates no processor")
+	}
+	r := &machine{uid: v.UID}
+	if err := r.start(ctx, m, v); err != nil {
+		words := ""
+		if r.p != nil {
+			words = r.p.Words()
+		}
+		r.End()
+		return nil, errors.Join(err, fmt.Errorf("it printed: %.500s", words))
+	}
+	return r, nil
+}
+
+// start does the work; End removes what it has made, also after an error.
+func (r *machine) start(ctx context.Context, m *Monitor, v vmm.Machine) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if r.network, err = vmm.NewNetwork(v.UID, v.Network); err != nil {
+		return err
+	}
+	program, keep, err := r.program(m, v)
+	if err != nil {
+		return err
+	}
+	if r.p, err = program.Start(); err != nil {
+		return fmt.Errorf("starting jailer: %w", err)
+	}
+	go keep(r.p)
+	ctx, cancel = r.p.While(ctx)
+	defer cancel()
+	if r.pid, err = r.monitor(ctx); err != nil {
+		return err
+	}
+	r.api = vmm.NewAPI("Firecracker", "", func(ctx context.Context) (*os.File, error) { return r.dial(ctx, inAPI) }, r.p.KillFor)
+	go r.api.Watch(r.p, "/")
+	if v.Incoming != nil {
+		return nil // Load asks for the rest
+	}
+	if err := ask(ctx, r.api, boot(v)...); err != nil {
+		return err
+	}
+	return r.confined(ctx, "Running")
+}
+
+// program makes the files of the jail and says how its jailer is started.
+func (r *machine) program(m *Monitor, v vmm.Machine) (vmm.Program, func(*vmm.Process), error) {
+	none := vmm.Program{}
+	root := m.root(v)
+	if err := errors.Join(os.MkdirAll(root, 0o700), v.Lend()); err != nil {
+		return none, nil, err
+	}
+	log, keep, endLog, err := v.Pipe("log")
+	if err != nil {
+		return none, nil, err
+	}
+	r.endLog = endLog
+	binds := []vmm.Bind{
+		{From: v.Kernel, To: inKernel}, {From: v.Initrd, To: inInitrd}, {From: log, To: inLog, Writable: true},
+	}
+	for _, d := range v.Disks {
+		binds = append(binds, vmm.Bind{From: d.File.Name(), To: inDisk(d.Serial), Writable: d.Writable})
+	}
+	for _, f := range []struct {
+		name, to string
+		path     *string
+	}{{"state", toState, &r.saved.State}, {"memory", toMemory, &r.saved.Memory}} {
+		if *f.path, err = v.Own(f.name); err != nil {
+			return none, nil, err
+		}
+		binds = append(binds, vmm.Bind{From: *f.path, To: f.to, Writable: true})
+	}
+	if v.Incoming != nil {
+		binds = append(binds, vmm.Bind{From: v.Incoming.State, To: inState}, vmm.Bind{From: v.Incoming.Memory, To: inMemory})
+	}
+	network := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.network.Namespace.Fd())
+	return vmm.Program{
+		Path: m.Init, Args: append([]string{"hold", m.Jailer}, m.arguments(v, network)...),
+		UID: v.UID, Root: root, Binds: binds, Jailer: true, Output: v.Console,
+	}, keep, nil
+}
+
+// monitor waits until the jailer has left the monitor, as it should run.
+func (r *machine) monitor(ctx context.Context) (pid int, err error) {
+	for {
+		list, listed := vmm.Children(r.p.PID)
+		if err = listed; err == nil && len(list) == 1 {
+			if err = vmm.Dropped(list[0], r.uid); err == nil {
+				return list[0], nil
+			}
+		}
+		select {
+		case <-time.After(firstLook):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("waiting for what the jailer starts: %w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func (r *machine) dial(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := r.p.While(ctx)
+	defer cancel()
+	return vmm.Dial(ctx, r.root(), path, r.uid)
+}
+
+// root is the jail, as it is now.
+func (r *machine) root() string { return fmt.Sprintf("/proc/%d/root", r.pid) }
+
+// confined proves that each thread of the monitor is where it should be, once it
+// has a machine.
+func (r *machine) confined(ctx context.Context, state string) error {
+	return errors.Join(stateIs(ctx, r.api, state), vmm.Confined(r.pid, r.uid))
+}
+
+// Process implements vmm.Running.
+func (r *machine) Process() *vmm.Process { return r.p }
+
+// PIDs implements vmm.Running.
+func (r *machine) PIDs() []int { return []int{r.p.PID, r.pid} }
+
+// Line implements vmm.Running.
+func (r *machine) Line(ctx context.Context) (*os.File, error) {
+	ctx, cancel := r.p.While(ctx)
+	defer cancel()
+	return vmm.DialGuest(ctx, r.root(), inVsock, r.uid)
+}
+
+// Pause implements vmm.Running.
+func (r *machine) Pause(ctx context.Context) error { return ask(ctx, r.api, pause) }
+
+// Resume implements vmm.Running.
+func (r *machine) Resume(ctx context.Context) error { return ask(ctx, r.api, resume) }
+
+// Save implements vmm.Running. The monitor writes where it can write nothing else;
+// what it has written is copied, so that it cannot change it later.
+func (r *machine) Save(ctx context.Context, to vmm.Saved) error {
+	if err := ask(ctx, r.api, save); err != nil {
+		return err
+	}
+	return errors.Join(take(r.saved.State, to.State), take(r.saved.Memory, to.Memory))
+}
+
+// take copies a file of the monitor's and empties it. Monitors of other users read
+// the copy, which lies in a folder that nobody else enters.
+func take(from, to string) error {
+	src, err := os.OpenFile(from, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Chmod(0o444), dst.Close(), src.Truncate(0))
+}
+
+// Load implements vmm.Running.
+func (r *machine) Load(ctx context.Context) error {
+	if err := ask(ctx, r.api, load()...); err != nil {
+		return err
+	}
+	return r.confined(ctx, "Paused")
+}
+
+// End implements vmm.Running.
+func (r *machine) End() {
+	if r.p != nil {
+		r.p.Kill()
+	}
+	if r.network != nil {
+		r.network.Close()
+	}
+	if r.endLog != nil {
+		r.endLog()
+	}
+}
