@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -242,8 +244,8 @@ func killGroup(dir string) error {
 	}
 	for _, f := range strings.Fields(string(procs)) {
 		// Only what runs in a box is in its group, and we are not.
-		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may just have ended
+		if pid, err := strconv.Atoi(f); err == nil {
+			_ = sandbox.Signal(pid, unix.SIGKILL) // it may just have ended
 		}
 	}
 	return nil

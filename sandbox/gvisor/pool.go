@@ -116,7 +116,7 @@ func (p *pool) next(key string, spec sandbox.Spec) *box {
 
 // wakeAs makes a waiting box the one that spec asks for.
 func (b *box) wakeAs(ctx context.Context, spec sandbox.Spec) error {
-	if err := unix.Kill(b.container.SandboxPid(), unix.SIGCONT); err != nil {
+	if err := sandbox.Signal(b.container.SandboxPid(), unix.SIGCONT); err != nil {
 		return err
 	}
 	renamed := b.spec.Hostname != spec.Hostname
@@ -176,7 +176,7 @@ func (p *pool) makeOne(ctx context.Context) bool {
 	b.keepable = spec.Workspace != ""
 	err := b.build(ctx)
 	if err == nil {
-		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
+		err = sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
 	}
 	// What it was made of may have changed meanwhile: then it is of no kind.
 	if now, e := p.key(spec); err == nil && (e != nil || now != key) {

@@ -145,7 +145,7 @@ func (b *box) held(grouped int64) int64 {
 	held := fieldKiB(string(data), "RssAnon:") + fieldKiB(string(data), "RssShmem:")
 	if held > b.spec.Limits.Memory+reserve {
 		// Nothing else stands between a hog and the host.
-		_ = unix.Kill(pid, unix.SIGKILL) // it may just have ended
+		_ = sandbox.Signal(pid, unix.SIGKILL) // it may just have ended
 	}
 	return held
 }
@@ -167,7 +167,7 @@ func (d *Driver) endStrays() error {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err == nil && pid != os.Getpid() {
 			d.o.Log.Warn("ending sandbox of an earlier keeper", "pid", pid)
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := sandbox.Signal(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				errs = append(errs, fmt.Errorf("ending process %d: %w", pid, err))
 			}
 		}

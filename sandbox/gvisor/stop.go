@@ -56,7 +56,7 @@ func (b *box) Pause(context.Context) error {
 	b.Host.Hold("the box is paused")
 	err := b.container.Pause()
 	if err == nil {
-		err = unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
+		err = sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
 	}
 	if err != nil {
 		return errors.Join(failed(b, "Pause", "pause", err), b.GoOn("it could not be paused", sandbox.ByDriver))
@@ -73,7 +73,7 @@ func (b *box) Resume(ctx context.Context) error {
 	case b.Life.Now().State.Over(), b.Life.Now().State == sandbox.Stopping:
 		return conflict(b, "Resume", "resume")
 	case b.rest.paused:
-		err := unix.Kill(b.container.SandboxPid(), unix.SIGCONT)
+		err := sandbox.Signal(b.container.SandboxPid(), unix.SIGCONT)
 		if err == nil {
 			err = b.container.Resume()
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/sandbox"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -254,8 +255,8 @@ func endGroup(dir string) error {
 	}
 	for _, f := range strings.Fields(string(procs)) {
 		// Only what runs in a box is in its group, and we are not.
-		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may just have ended
+		if pid, err := strconv.Atoi(f); err == nil {
+			_ = sandbox.Signal(pid, unix.SIGKILL) // it may just have ended
 		}
 	}
 	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {

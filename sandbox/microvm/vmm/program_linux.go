@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 
+	"cofferdam/sandbox"
 	"cofferdam/sandbox/wall"
 
 	"golang.org/x/sys/unix"
@@ -170,7 +171,7 @@ func (p *Process) Kill() {
 	select {
 	case <-p.Ended: // its number may be another's
 	default:
-		_ = unix.Kill(p.PID, unix.SIGKILL) // it may be gone by now
+		_ = sandbox.Signal(p.PID, unix.SIGKILL) // it may be gone by now
 		<-p.Ended
 	}
 }
