@@ -112,6 +112,9 @@ func (s settings) heirs() []string {
 	if s.kernel != "" {
 		args = append(args, "--kernel", s.kernel)
 	}
+	if s.monitor != "" {
+		args = append(args, "--monitor", s.monitor)
+	}
 	return args
 }
 

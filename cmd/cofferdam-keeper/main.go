@@ -18,11 +18,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"cofferdam"
 	"cofferdam/internal/userns"
 	"cofferdam/sandbox/gvisor"
+	"cofferdam/sandbox/microvm"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +43,7 @@ type settings struct {
 	check, detach bool
 	limits        string // "required", "watched" or "": required, unless an ordinary user runs it
 	kernel        string // of machines; "": the one that is installed
+	monitor       string // of machines; "": qemu, or for --check what the keeper had
 	pool          int    // boxes of each kind that are made ahead
 	kept          string // folder of the installation's first keeper; "": state
 	inside        bool   // this process has its own mount namespace already
@@ -50,8 +54,8 @@ type settings struct {
 
 const usage = `cofferdam-keeper owns the boxes of this host.
 
-usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--kernel PATH] [--kept FOLDER] [--detach]
-       cofferdam-keeper --check [--state FOLDER] [--limits HOW] [--kernel PATH]
+usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--kernel PATH] [--monitor NAME] [--kept FOLDER] [--detach]
+       cofferdam-keeper --check [--state FOLDER] [--limits HOW] [--kernel PATH] [--monitor NAME]
 
   --socket PATH    unix socket for the server (default ` + defaultSocket + `)
   --state FOLDER   folder of this keeper alone (default ` + defaultState + `)
@@ -62,6 +66,8 @@ usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool 
                    stopped with about 15 MiB, is used once, and goes when nobody asked for 15 minutes
   --kernel PATH    kernel of tier microvm: a file, or a folder with boot/ and lib/modules/
                    (default: the folder kernel beside this program, else an installed cloud kernel)
+  --monitor NAME   what runs machines of tier microvm: qemu (default), firecracker or cloud-hypervisor;
+                   only qemu has tier microvm-emulated
   --kept FOLDER    state folder of the first keeper, for one that replaces it: workspaces lie there, and
                    what else outlives a keeper is taken over from those that have ended
                    (default: the state folder)
@@ -107,6 +113,7 @@ func parse(args []string, help io.Writer) (settings, error) {
 	set.BoolVar(&s.detach, "detach", false, "")
 	set.StringVar(&s.limits, "limits", "", "")
 	set.StringVar(&s.kernel, "kernel", "", "")
+	set.StringVar(&s.monitor, "monitor", "", "")
 	set.IntVar(&s.pool, "pool", defaultPool, "")
 	set.StringVar(&s.kept, "kept", "", "")
 	set.BoolVar(&s.inside, "inside", false, "")
@@ -122,6 +129,9 @@ func parse(args []string, help io.Writer) (settings, error) {
 	}
 	if err == nil && s.limits != "" && s.limits != limitsRequired && s.limits != limitsWatched {
 		err = fmt.Errorf("--limits is %s or %s, not %.80q", limitsRequired, limitsWatched, s.limits)
+	}
+	if err == nil && s.monitor != "" && !slices.Contains(microvm.Monitors(), s.monitor) {
+		err = fmt.Errorf("--monitor is %s, not %.80q", strings.Join(microvm.Monitors(), ", "), s.monitor)
 	}
 	if err == nil && (s.pool < 0 || s.pool > gvisor.MaxPool) {
 		err = fmt.Errorf("--pool is 0 to %d, not %d", gvisor.MaxPool, s.pool)
@@ -164,7 +174,7 @@ func (s settings) run(ctx context.Context) error {
 // args are the flags that say the same as s, for this program started again.
 func (s settings) args(more ...string) []string {
 	return append([]string{
-		"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--kept", s.kept, "--pool", strconv.Itoa(s.pool),
+		"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--monitor", s.monitor, "--kept", s.kept, "--pool", strconv.Itoa(s.pool),
 	}, more...)
 }
 

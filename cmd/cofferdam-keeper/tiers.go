@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -43,8 +44,11 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 	if d.missed(sandbox.Process, err) {
 		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
 	}
-	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Log: log})
+	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Monitor: s.monitor, Log: log})
 	if d.missed(sandbox.MicroVM, err) {
+		if err := os.WriteFile(s.monitorFile(), []byte(s.monitor), 0o600); err != nil {
+			return nil, errors.Join(layer("state folder", "choose a folder that root can write, with --state", err), d.end(context.Background()))
+		}
 		d.of[sandbox.MicroVM], d.of[sandbox.Emulated] = machines, machines
 		d.close = append(d.close, machines.Close)
 	}
@@ -95,6 +99,22 @@ func (s settings) examine(ctx context.Context) error {
 	return print(os.Stdout, append(list, s.examineMachines(ctx, o.Init)...))
 }
 
+// monitorFile remembers what runs machines, for who examines the host.
+func (s settings) monitorFile() string { return filepath.Join(s.state, "microvm", "monitor") }
+
+// chosenMonitor is what was asked for, or what the keeper of this state folder was
+// started with.
+func (s settings) chosenMonitor() string {
+	if s.monitor != "" {
+		return s.monitor
+	}
+	data, err := os.ReadFile(s.monitorFile())
+	if err != nil || !slices.Contains(microvm.Monitors(), string(data)) {
+		return "" // no keeper was started here
+	}
+	return string(data)
+}
+
 // examineMachines looks at the tiers of machines, in a folder that is removed
 // again: the mount namespace is this process's own.
 func (s settings) examineMachines(ctx context.Context, init string) []sandbox.Survey {
@@ -106,17 +126,18 @@ func (s settings) examineMachines(ctx context.Context, init string) []sandbox.Su
 		if data, err := os.ReadFile(filepath.Join(s.state, "microvm", "kvm.json")); err == nil {
 			_ = os.WriteFile(filepath.Join(dir, "kvm.json"), data, 0o600) // without it, it is proved again
 		}
-		d, err = microvm.New(microvm.Options{Root: dir, Init: init, Kernel: s.kernel})
+		d, err = microvm.New(microvm.Options{Root: dir, Init: init, Kernel: s.kernel, Monitor: s.chosenMonitor()})
 	}
-	var findings []sandbox.Finding
+	var findings, emulation []sandbox.Finding
 	if err == nil {
+		emulation = d.Emulation()
 		findings, err = d.Check(ctx)
 		err = errors.Join(err, d.Close(ctx))
 	}
 	if err != nil {
 		findings = append(findings, sandbox.Finding{Name: "microvm-check", Level: sandbox.Fail, Detail: err.Error(), Fix: cofferdam.HintOf(err)})
 	}
-	emulated := sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), findings)
+	emulated := sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), append(emulation, findings...))
 	// What is a warning to an emulated machine is missing to a real one.
 	strict := make([]sandbox.Finding, len(findings))
 	proved := false

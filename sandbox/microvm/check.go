@@ -169,11 +169,8 @@ func (c *checker) refuse(ctx context.Context, t sandbox.Tier) error {
 // KVM where something before it is missing.
 func (c *checker) tierLacks(ctx context.Context, t sandbox.Tier) []sandbox.Finding {
 	list := c.failing(ctx, c.needed())
-	if t == sandbox.Emulated && !c.d.monitor.Traits().Emulates {
-		list = append(list, sandbox.Finding{
-			Name: "microvm-emulation", Level: levelFail, Detail: "the monitor " + c.d.monitor.Traits().Name + " emulates no processor",
-			Fix: "run the keeper with --monitor " + qemu.Name + ", or ask for tier microvm",
-		})
+	if t == sandbox.Emulated {
+		list = append(list, c.d.Emulation()...)
 	}
 	if t != sandbox.MicroVM {
 		return list
@@ -187,6 +184,19 @@ func (c *checker) tierLacks(ctx context.Context, t sandbox.Tier) []sandbox.Findi
 		}
 	}
 	return list
+}
+
+// Emulation is what forbids tier microvm-emulated alone: a monitor that does not
+// emulate.
+func (d *Driver) Emulation() []sandbox.Finding {
+	t := d.monitor.Traits()
+	if t.Emulates {
+		return nil
+	}
+	return []sandbox.Finding{{
+		Name: "microvm-emulation", Level: levelFail, Detail: "the monitor " + t.Name + " emulates no processor",
+		Fix: "run the keeper with --monitor " + qemu.Name + ", or ask for tier microvm",
+	}}
 }
 
 // failing are the findings of probes that fail.
