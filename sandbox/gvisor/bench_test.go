@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,8 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+
+	"golang.org/x/sys/unix"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -273,9 +276,12 @@ func BenchmarkFork(b *testing.B) {
 // BenchmarkPoolIdle is what boxes in the pool cost while they wait: processor
 // time per second of each, and memory that is theirs or their share of it.
 func BenchmarkPoolIdle(b *testing.B) {
-	const boxes, look = 4, 2 * time.Second
-	d := newPooled(b, boxes)
-	newBox(b, d)
+	const kinds, each, look = 4, 15, 2 * time.Second
+	const boxes = kinds * each
+	d := newPooled(b, each)
+	for i := range kinds {
+		newBox(b, d, func(s *sandbox.Spec) { s.Limits.PIDs += int64(i) })
+	}
 	all := waiting(b, d, boxes)
 	for b.Loop() {
 		before, began := int64(0), time.Now()
@@ -294,9 +300,15 @@ func BenchmarkPoolIdle(b *testing.B) {
 }
 
 // pssOf is what the processes of a box hold in memory; what several share counts
-// in parts.
+// in parts. Those of one program in a box are several processes of one address
+// space: it counts once.
 func pssOf(b *testing.B, box sandbox.Box) (sum int64) {
+	var seen []string
 	for _, pid := range processes(b, box) {
+		if slices.ContainsFunc(seen, func(other string) bool { return oneSpace(pid, other) }) {
+			continue
+		}
+		seen = append(seen, pid)
 		data, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 		if err != nil {
 			continue
@@ -309,6 +321,15 @@ func pssOf(b *testing.B, box sandbox.Box) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// oneSpace says whether two processes have the same memory, not only equal parts of it.
+func oneSpace(a, b string) bool {
+	const kcmpVM = 1 // linux/kcmp.h
+	one, _ := strconv.Atoi(a)
+	two, _ := strconv.Atoi(b)
+	differ, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(one), uintptr(two), kcmpVM, 0, 0, 0)
+	return differ == 0 && errno == 0
 }
 
 // nameOf is what a box is called on the host.

@@ -96,7 +96,7 @@ func New(o Options) (*Driver, error) {
 	if d.conf, err = configuration(d.flags); err != nil {
 		return nil, fmt.Errorf("configuring gvisor: %w", err)
 	}
-	if err := adopt(); err != nil {
+	if err := errors.Join(adopt(), keepClear()); err != nil {
 		return nil, err
 	}
 	d.checker = checker{o: o, parent: d.cgroups.parent}

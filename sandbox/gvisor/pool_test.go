@@ -38,7 +38,8 @@ func newPooled(t testing.TB, size int) *Driver {
 // waiting returns the boxes in the pool once there are n.
 func waiting(t testing.TB, d *Driver, n int) []*box {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	patience := 30*time.Second + time.Duration(n)*time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		d.pool.mu.Lock()
 		var all []*box
 		for _, k := range d.pool.kinds {
@@ -174,4 +175,35 @@ func TestMemoryThatIsLeft(t *testing.T) {
 	if memoryIsShort() {
 		t.Skip("this host is short of memory")
 	}
+}
+
+// TestPoolThatCannotMakeMore: a box that could not be made ahead takes nothing
+// from those that were; the next claim has one of them, and the end leaves none.
+func TestPoolThatCannotMakeMore(t *testing.T) {
+	d := newPooled(t, 2)
+	newBox(t, d)
+	waiting(t, d, 2)
+	good := d.o.Runsc
+	d.o.Runsc = good + "-that-is-not-there" // the pool waits; it reads this after the next claim
+	first := newBox(t, d)
+	tired := func() (is bool) {
+		d.pool.mu.Lock()
+		defer d.pool.mu.Unlock()
+		for _, k := range d.pool.kinds {
+			is = is || k.tired
+		}
+		return is
+	}
+	for end := time.Now().Add(time.Minute); !tired(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the pool makes boxes without a program")
+		}
+	}
+	left := waiting(t, d, 1)
+	d.o.Runsc = good
+	second := newBox(t, d)
+	if nameOf(first) == first.ID() || nameOf(second) != left[0].name {
+		t.Errorf("claimed %s and %s; %s was made ahead", nameOf(first), nameOf(second), left[0].name)
+	}
+	waiting(t, d, 2) // and it makes them again
 }
