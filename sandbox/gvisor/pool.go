@@ -124,7 +124,7 @@ func (b *box) putToSleep() error {
 		return err
 	}
 	time.Sleep(shrinkTime)
-	return unix.Kill(b.container.SandboxPid(), unix.SIGSTOP)
+	return sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
 }
 
 // wakeAs makes a waiting box the one that spec asks for.
@@ -189,11 +189,7 @@ func (p *pool) makeOne(ctx context.Context) bool {
 	b.keepable = spec.Workspace != ""
 	err := b.build(ctx)
 	if err == nil {
-<<<<<<< Updated upstream
-		err = sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
-=======
 		err = b.putToSleep()
->>>>>>> Stashed changes
 	}
 	// What it was made of may have changed meanwhile: then it is of no kind.
 	if now, e := p.key(spec); err == nil && (e != nil || now != key) {
