@@ -49,13 +49,13 @@ func (a outfit) prepare(ctx context.Context) error {
 		return err
 	}
 	d := environment.Definition{
-		Scope: a.plan.Scope, Image: a.image.Name, ImageDigest: a.image.Digest, Setup: slices.Concat(a.made.Setup, installs),
+		Scope: a.plan.Scope, Image: a.image.Name, ImageDigest: a.image.Digest, Setup: slices.Concat(installs, a.made.Setup),
 		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk,
 	}
 	a.env, err = a.o.Environments.Ensure(ctx, environment.Want{
 		Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge,
 	}, func(ctx context.Context, path string) error {
-		return a.setup(ctx, path, d.Setup, allow)
+		return a.setup(ctx, path, installs, allow)
 	})
 	if err != nil {
 		return err
@@ -131,56 +131,6 @@ func text(rules []policy.Rule) (all []string) {
 		all = append(all, r.String())
 	}
 	return all
-}
-
-// setup runs the commands in a box of their own, with the image to be.
-func (a outfit) setup(ctx context.Context, path string, commands []string, allow []policy.Rule) (err error) {
-	try := 0
-	a.ledger.look(func(s *seen) { try = s.setups + 1 })
-	installs, err := policy.ParseAllow(a.adapter.Allow, a.o.Presets)
-	if err != nil {
-		return failFor(cofferdam.ReasonEnvironment, err)
-	}
-	caller, err := a.caller(policy.Grant{Allow: slices.Concat(allow, installs), Operator: a.o.Policy}, gateway.Setup)
-	if err != nil {
-		return err
-	}
-	if err := a.ledger.step(ctx, stepSetup, map[string]string{fieldTries: strconv.Itoa(try), fieldBox: string(a.setupBoxID())}); err != nil {
-		return err
-	}
-	// A box that an earlier process left has written to an image that is gone.
-	if err := a.destroy(ctx, a.setupBoxID()); err != nil {
-		return err
-	}
-	s := a.spec()
-	s.ID, s.Env, s.SetupPhase = a.setupBoxID(), path, true
-	box, err := a.o.Driver.Create(ctx, s)
-	if err != nil {
-		return failFor(cofferdam.ReasonEnvironment, err)
-	}
-	defer func() { // the image is whole only when the box has let go of it
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
-		defer cancel()
-		err = errors.Join(err, box.Destroy(clean))
-	}()
-	w, err := a.o.Connect(ctx, box, caller, nil)
-	if err != nil {
-		return err
-	}
-	defer w.Close() // the box is about to go; what is cut is on record
-	end := time.Now().Add(a.made.Timeout)
-	for i, text := range commands {
-		c := sandbox.Command{ID: cofferdam.ExecID(fmt.Sprintf("setup-%d-%d", try, i+1)), Shell: text, Dir: sandbox.EnvDir, Env: a.own(), Timeout: a.o.CheckTimeout}
-		what := "the setup of agent " + a.adapter.Name
-		if i < len(a.made.Setup) {
-			c.Timeout = max(time.Until(end), time.Millisecond)
-			what = fmt.Sprintf("setup %d of %s", i+1, a.made.Path)
-		}
-		if err := a.mustPass(ctx, box, c, what); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // mustPass runs a command whose failure ends the session, with its last line.
