@@ -43,6 +43,9 @@ var moves = map[BoxState][]BoxState{
 	Deleted:    {},
 }
 
+// Leads says whether to may follow s.
+func (s BoxState) Leads(to BoxState) bool { return slices.Contains(moves[s], to) }
+
 // Over says whether a box in this state runs nothing any more and never will.
 func (s BoxState) Over() bool {
 	return s == Stopped || s == Failed || s == Expired || s == Deleted
@@ -108,7 +111,7 @@ func (l *Life) Move(to BoxState, reason, actor string) error {
 	if last.State == to {
 		return nil
 	}
-	if !slices.Contains(moves[last.State], to) {
+	if !last.State.Leads(to) {
 		return &cofferdam.Error{
 			Op: "sandbox.Move", Kind: cofferdam.Conflict, Subject: "box that is " + string(last.State),
 			Reason: fmt.Sprintf("it cannot become %s: %s", to, last.Reason), Hint: "look at its state and try again",

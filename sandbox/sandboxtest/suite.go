@@ -46,6 +46,7 @@ func Suite(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		{"the writer waits at the cap", testCap},
 		{"fifty commands at once", testFifty},
 		{"destroy under a command", testDestroy},
+		{"many callers at once", testRaces},
 		{"wire", testWire},
 		{"walls", testWalls},
 	}
