@@ -41,11 +41,14 @@ type tree struct {
 	// Of the present layer: paths it has written, the folders that these are in,
 	// and the folders that hold nothing else any more.
 	fresh, above, only map[string]bool
+	last               folder // of the entry before, mostly that of the next too
+	stale              bool   // last may not be used for another entry
 }
 
 // layer unpacks one layer over what is there.
 func (t *tree) layer(r io.Reader) error {
 	t.fresh, t.above, t.only = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	defer t.leave()
 	for in := tar.NewReader(r); ; {
 		h, err := in.Next()
 		if err == io.EOF {
@@ -103,22 +106,26 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	if top, _, _ := strings.Cut(name, "/"); within(top) {
 		return nil
 	}
-	dir, err := t.resolve(path.Dir(name))
+	base := path.Base(name)
+	hidden, takes := strings.CutPrefix(base, ".wh.")
+	in, err := t.in(path.Dir(name), h, !takes)
 	if err != nil {
 		return err
 	}
-	if top, _, _ := strings.Cut(dir, "/"); within(top) {
-		return nil // by a link of the image
+	defer func() {
+		if t.stale {
+			t.leave()
+			t.stale = false
+		}
+	}()
+	if takes {
+		return t.whiteout(in, hidden)
 	}
-	base := path.Base(name)
-	if hidden, ok := strings.CutPrefix(base, ".wh."); ok {
-		return t.whiteout(dir, hidden)
+	if in.root == nil {
+		return nil // by a link of the image it is in a folder that no box takes from one
 	}
-	name = path.Join(dir, base)
-	if err := t.parents(dir, h); err != nil {
-		return err
-	}
-	if err := t.write(name, h, r); err != nil {
+	name = path.Join(in.name, base)
+	if err := t.write(in, base, h, r); err != nil {
 		return err
 	}
 	t.fresh[name] = true
@@ -126,29 +133,6 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 		t.above[up] = true
 	}
 	return nil
-}
-
-// parents makes the folder that an entry is in. What no layer has named counts
-// like what one has.
-func (t *tree) parents(dir string, h *tar.Header) error {
-	missing := 0
-	for up := or(dir); up != "."; up = path.Dir(up) {
-		_, err := t.root.Lstat(up)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		missing++
-	}
-	if missing == 0 {
-		return nil
-	}
-	if err := t.count(missing, h); err != nil {
-		return err
-	}
-	return t.root.MkdirAll(dir, 0o755)
 }
 
 func within(top string) bool {
@@ -168,59 +152,35 @@ func or(dir string) string {
 	return dir
 }
 
-// resolve follows the links of a folder's path as a box would, with the image
-// as its root: absolute links begin there, and .. ends there.
-func (t *tree) resolve(dir string) (string, error) {
-	done, rest, links := "", strings.Split(dir, "/"), 0
-	for steps := 1; len(rest) > 0; steps++ {
-		if steps > maxSteps || strings.Count(done, "/") >= maxDepth {
-			return "", fmt.Errorf("more than %d folders in its path, or %d with those of links", maxDepth, maxSteps)
-		}
-		part := rest[0]
-		rest = rest[1:]
-		switch part {
-		case "", ".":
-			continue
-		case "..":
-			if done = path.Dir(done); done == "." {
-				done = ""
-			}
-			continue
-		}
-		next := path.Join(done, part)
-		info, err := t.root.Lstat(next)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-			done = next
-			continue
-		}
-		if links++; links > maxLinks {
-			return "", fmt.Errorf("more than %d links in its path", maxLinks)
-		}
-		target, err := t.root.Readlink(next)
-		if err != nil {
-			return "", err
-		}
-		if path.IsAbs(target) {
-			done = ""
-		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return done, nil
-}
-
 // whiteout takes away what lower layers have: one name, or for ".wh..opq" all of
 // a folder, less what this layer has put there.
-func (t *tree) whiteout(dir, hidden string) error {
-	if hidden == ".wh..opq" {
-		return t.opaque(dir)
-	}
-	if hidden == "" || hidden == "." || hidden == ".." || strings.HasPrefix(hidden, ".wh.") {
+func (t *tree) whiteout(in folder, hidden string) error {
+	if hidden != ".wh..opq" && (hidden == "" || hidden == "." || hidden == ".." || strings.HasPrefix(hidden, ".wh.")) {
 		return errors.New("that is no name to take away")
 	}
-	return t.root.RemoveAll(path.Join(dir, hidden))
+	switch {
+	case in.root == nil:
+		return nil
+	case hidden == ".wh..opq":
+		t.stale = true
+		return t.opaque(in.name)
+	}
+	return t.clear(in, hidden)
+}
+
+// clear takes away what has a name in a folder.
+func (t *tree) clear(in folder, name string) error {
+	info, err := in.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		return in.root.Remove(name)
+	}
+	t.stale = true
+	return in.root.RemoveAll(name)
 }
 
 // opaque does so once for a folder: afterwards there is nothing of lower layers.
@@ -264,42 +224,46 @@ func (t *tree) takeAway(name string) error {
 
 // write puts one entry in the place of what is there. All of it is root's and
 // nobody else's to write; no program gets the rights of its owner.
-func (t *tree) write(name string, h *tar.Header, r io.Reader) error {
+func (t *tree) write(in folder, name string, h *tar.Header, r io.Reader) error {
 	mode := fs.FileMode(h.Mode) & 0o755
 	if h.Typeflag == tar.TypeDir {
-		info, err := t.root.Lstat(name)
-		if err == nil && !info.IsDir() {
-			err = t.root.RemoveAll(name)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := t.root.MkdirAll(name, 0o755); err != nil {
-			return err
-		}
-		return t.root.Chmod(name, mode|0o700)
+		return t.dir(in, name, mode|0o700)
 	}
-	if err := t.root.RemoveAll(name); err != nil {
+	if err := t.clear(in, name); err != nil {
 		return err
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		return t.file(name, mode, r)
+		return t.file(in, name, mode, r)
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) > maxName {
 			return errors.New("a link to nothing")
 		}
-		return t.root.Symlink(h.Linkname, name)
+		return in.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
-		return t.hard(name, h.Linkname)
+		return t.hard(in, name, h.Linkname)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		return errors.New("a device or pipe, which no image of a box has")
 	}
 	return fmt.Errorf("an entry of the unknown kind %q", h.Typeflag)
 }
 
-func (t *tree) file(name string, mode fs.FileMode, r io.Reader) error {
-	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (t *tree) dir(in folder, name string, mode fs.FileMode) error {
+	info, err := in.root.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = t.clear(in, name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := in.root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return in.root.Chmod(name, mode)
+}
+
+func (t *tree) file(in folder, name string, mode fs.FileMode, r io.Reader) error {
+	f, err := in.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -311,22 +275,29 @@ func (t *tree) file(name string, mode fs.FileMode, r io.Reader) error {
 }
 
 // hard links a name to a plain file of the image.
-func (t *tree) hard(name, target string) error {
+func (t *tree) hard(in folder, name, target string) error {
 	target, err := clean(target)
 	if err != nil {
 		return err
 	}
-	dir, err := t.resolve(path.Dir(target))
-	if err != nil {
+	w := walk{roots: []*os.Root{t.root}}
+	defer w.close()
+	if err := w.to(path.Dir(target)); err != nil {
 		return err
 	}
-	target = path.Join(dir, path.Base(target))
-	info, err := t.root.Lstat(target)
+	if len(w.missing) > 0 {
+		return errors.New("a hard link to what is not there")
+	}
+	base := path.Base(target)
+	info, err := w.top().Lstat(base)
 	if err != nil {
 		return errors.New("a hard link to what is not there")
 	}
 	if !info.Mode().IsRegular() {
 		return errors.New("a hard link to what is no plain file")
 	}
-	return t.root.Link(target, name)
+	if path.Join(w.names...) == in.name {
+		return in.root.Link(base, name)
+	}
+	return t.root.Link(path.Join(path.Join(w.names...), base), path.Join(in.name, name))
 }
