@@ -10,6 +10,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
 )
@@ -23,7 +24,8 @@ type box struct {
 	created time.Time
 	folder
 	boot    bootFiles
-	root    string // disk with its image, shared with others
+	root    string     // disk with its image, shared with others
+	kept    *disk.Hold // of the workspace that outlives it; nil for none
 	console *console
 	link    *link
 	wire    *wire
@@ -35,7 +37,7 @@ type box struct {
 	vm   vmm.Running // nil while it is suspended; guarded by mu
 	gone bool        // everything it had is removed; guarded by mu
 
-	setupOver bool // guarded by mu
+	written bool // it was told to write what outlives it; guarded by mu
 }
 
 var _ sandbox.Box = (*box)(nil)
@@ -59,7 +61,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
 		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits()), Limits: b.spec.Limits, Image: b.spec.Image,
-		Created: b.created, Changes: b.Life.Changes(),
+		Created: b.created, Changes: b.Life.Changes(), Workspace: b.kept.About(),
 	}
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -127,7 +129,7 @@ func (b *box) tearDown(reason string) error {
 	if b.gone {
 		return nil
 	}
-	errs := []error{b.finishSetup()}
+	errs := []error{b.finishWriting()}
 	if b.vm != nil {
 		b.vm.End()
 		b.vm = nil
@@ -139,7 +141,7 @@ func (b *box) tearDown(reason string) error {
 		b.link.close()
 	}
 	b.wire.close()
-	errs = append(errs, b.d.cgroups.end(string(b.spec.ID)), b.flushEnv())
+	errs = append(errs, b.d.cgroups.end(string(b.spec.ID)), b.flushEnv(), b.letGo())
 	for _, dir := range []string{b.memoryDir(), b.journalDir(), b.path("")} {
 		errs = append(errs, os.RemoveAll(dir))
 	}
@@ -153,13 +155,14 @@ func (b *box) tearDown(reason string) error {
 // lastPatience is how long a machine that is being ended may take to write.
 const lastPatience = 20 * time.Second
 
-// finishSetup has the machine write what it holds of its environment to the
-// disk. Whoever destroys a box whose setup did not end well throws it away.
-func (b *box) finishSetup() error {
-	if !b.spec.SetupPhase || b.setupOver || b.Host == nil || b.vm == nil {
+// finishWriting has the machine write what it holds of what outlives it: of an
+// environment, which whoever destroys a box whose setup did not end well throws
+// away, and of a kept workspace, which has a journal for the case that it cannot.
+func (b *box) finishWriting() error {
+	if !b.spec.SetupPhase && b.kept == nil || b.written || b.Host == nil || b.vm == nil {
 		return nil
 	}
-	b.setupOver = true // it is tried once: what cannot answer is ended all the same
+	b.written = true // it is tried once: what cannot answer is ended all the same
 	select {
 	case <-b.Host.Done():
 		return nil // it ended by itself, and its commands say so
@@ -169,7 +172,7 @@ func (b *box) finishSetup() error {
 	defer cancel()
 	b.Host.Hold("the box is being destroyed")
 	if err := b.Host.Quiet(ctx); err != nil {
-		return fmt.Errorf("the environment may lack what was written last: %w", err)
+		return fmt.Errorf("its disks may lack what was written last: %w", err)
 	}
 	return nil
 }

@@ -137,14 +137,18 @@ func (b *box) makeDisks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if free < size {
+	if free < size && b.spec.Workspace == "" {
 		return &cofferdam.Error{
 			Op: "microvm.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
 			Hint:   "free space there, or give a smaller limit of disk",
 		}
 	}
-	if err := mount.Make(ctx, b.path("work.img"), size, false, nil); err != nil {
+	if b.spec.Workspace != "" {
+		if err := b.keep(ctx); err != nil {
+			return err
+		}
+	} else if err := mount.Make(ctx, b.path("work.img"), size, false, nil); err != nil {
 		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 	}
 	m := guest.Machine{
@@ -251,7 +255,7 @@ func (b *box) drives() (list []vmm.Drive, err error) {
 	}{
 		{guest.DiskMachine, b.path("machine.img"), false},
 		{guest.DiskRoot, b.root, false},
-		{guest.DiskWork, b.path("work.img"), true},
+		{guest.DiskWork, b.workDisk(), true},
 	}
 	if b.spec.Env != "" {
 		disks = append(disks, struct {

@@ -1,6 +1,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/microvm/cloudhypervisor"
 	"cofferdam/sandbox/microvm/firecracker"
 	"cofferdam/sandbox/microvm/qemu"
@@ -48,7 +50,9 @@ type Options struct {
 	// Monitor is what runs the machines: "qemu", "firecracker" or
 	// "cloud-hypervisor". "": qemu.
 	Monitor string
-	Log     *slog.Logger
+	// Workspaces is the absolute folder of those that are kept; "": workspaces below Root.
+	Workspaces string
+	Log        *slog.Logger
 }
 
 // Driver makes boxes of tier microvm, where this host's KVM runs machines, and
@@ -60,6 +64,7 @@ type Driver struct {
 	checker checker
 	cgroups cgroups
 	shelf   shelf.Shelf
+	keeps   map[sandbox.Tier]*disk.Store // workspaces
 
 	cacheMu  sync.Mutex // held while something of the cache is made
 	hostRoot string     // guarded by cacheMu
@@ -91,7 +96,7 @@ func New(o Options) (*Driver, error) {
 	d.checker.d = d
 	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
 	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
-	if err := d.prepare(); err != nil {
+	if err := cmp.Or(d.prepare(), d.openWorkspaces()); err != nil {
 		return nil, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
 			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",

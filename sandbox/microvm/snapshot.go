@@ -30,7 +30,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	}
 	b.step.Lock()
 	defer b.step.Unlock()
-	work, err := shelf.Blocks(b.path("work.img"))
+	work, err := shelf.Blocks(b.workDisk())
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
@@ -68,7 +68,7 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 		return err
 	}
 	s.Guest = b.Host.State()
-	return errors.Join(shelf.Copy(b.path("work.img"), s.Path(workCopy)), shelf.Copy(b.path("machine.img"), s.Path(machineCopy)))
+	return errors.Join(shelf.Copy(b.workDisk(), s.Path(workCopy)), shelf.Copy(b.path("machine.img"), s.Path(machineCopy)))
 }
 
 // key names all that boxes must have in common so that one can go on as another:

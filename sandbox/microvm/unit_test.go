@@ -174,3 +174,27 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		t.Errorf("boxes that were refused: %v, %v", list, err)
 	}
 }
+
+// TestMetadataIsDropped wants no frame of a machine's to ask for 169.254.0.0/16.
+func TestMetadataIsDropped(t *testing.T) {
+	frame := func(kind uint16, at int, address ...byte) []byte {
+		f := make([]byte, 60)
+		binary.BigEndian.PutUint16(f[12:], kind)
+		copy(f[at:], address)
+		return f
+	}
+	for name, c := range map[string]struct {
+		frame []byte
+		drop  bool
+	}{
+		"to the metadata service": {frame(0x0800, 30, 169, 254, 169, 254), true}, "asking who has it": {frame(0x0806, 38, 169, 254, 169, 254), true},
+		"another one": {frame(0x0800, 30, 169, 254, 0, 1), true}, "in a VLAN": {frame(0x8100, 34, 169, 254, 169, 254), true},
+		"short": {make([]byte, 13), true}, "cut": {frame(0x0800, 30)[:33], true}, "nothing": {nil, true},
+		"to the gateway": {frame(0x0800, 30, 10, 99, 0, 1), false}, "asking for it": {frame(0x0806, 38, 10, 99, 0, 1), false},
+		"from there": {frame(0x0800, 26, 169, 254, 169, 254, 10, 99, 0, 1), false}, "IPv6": {frame(0x86dd, 30, 169, 254), false},
+	} {
+		if metadata(c.frame) != c.drop {
+			t.Errorf("%s: dropped %v", name, !c.drop)
+		}
+	}
+}

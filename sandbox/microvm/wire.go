@@ -99,6 +99,9 @@ func (w *wire) fromMachine(end *os.File) {
 		if _, err := io.ReadFull(end, b[:n]); err != nil {
 			return
 		}
+		if metadata(b[:n]) {
+			continue
+		}
 		w.mu.Lock()
 		to := w.peer
 		w.mu.Unlock()
@@ -106,6 +109,28 @@ func (w *wire) fromMachine(end *os.File) {
 			send(to, b[:n])
 		}
 	}
+}
+
+// metadata says whether a frame asks for the addresses at which clouds, and some
+// monitors, tell a machine its secrets: 169.254.0.0/16. Nothing answers there in
+// any case; a frame with a tag before its type is taken for one.
+func metadata(frame []byte) bool {
+	const header, ipv4, arp, tag, tags = 14, 0x0800, 0x0806, 0x8100, 0x88a8
+	if len(frame) < header {
+		return true // no frame at all
+	}
+	at := 0
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case ipv4:
+		at = header + 16
+	case arp:
+		at = header + 24
+	case tag, tags:
+		return true
+	default:
+		return false
+	}
+	return len(frame) < at+4 || frame[at] == 169 && frame[at+1] == 254
 }
 
 // send is one try to hand a frame over: who does not read loses it, and holds

@@ -17,67 +17,15 @@ import (
 	"cofferdam/sandbox/microvm/vmmtest"
 )
 
-// acts is Firecracker as its description says: what is configured after a machine
-// runs, loaded into one that is configured, or saved while it runs, is refused.
-type acts struct {
-	configured, running, paused bool
-	bodies                      map[string]map[string]any
-}
-
-func (a *acts) do(method, path string, body map[string]any) (any, error) {
-	call := method + " " + path
-	if a.bodies == nil {
-		a.bodies = map[string]map[string]any{}
-	}
-	a.bodies[call] = body
-	switch {
-	case call == "GET /":
-		state := "Not started"
-		if a.running {
-			state = "Running"
-		}
-		if a.paused {
-			state = "Paused"
-		}
-		return map[string]string{"app_name": "Firecracker", "id": "x", "state": state, "vmm_version": "1.16.1"}, nil
-	case call == "PUT /logger" || call == "PUT /metrics":
-		return nil, nil
-	case call == "PATCH /vm":
-		if !a.running {
-			return nil, errors.New("no machine runs")
-		}
-		a.paused = body["state"] == "Paused"
-	case call == "PUT /snapshot/create":
-		if !a.paused {
-			return nil, errors.New("the machine is not paused")
-		}
-	case call == "PUT /snapshot/load":
-		if a.configured || a.running {
-			return nil, errors.New("there is a machine already")
-		}
-		a.running, a.paused = true, body["resume_vm"] != true
-	case a.running:
-		return nil, errors.New("the machine runs already")
-	case call == "PUT /actions":
-		if a.bodies["PUT /boot-source"] == nil || body["action_type"] != "InstanceStart" {
-			return nil, errors.New("nothing to start")
-		}
-		a.running = true
-	default:
-		a.configured = true
-	}
-	return nil, nil
-}
-
 // newAPI serves the description with faults, and returns who speaks to it.
-func newAPI(t *testing.T, faults map[string]string) (*vmm.API, *vmmtest.Stub, *acts) {
+func newAPI(t *testing.T, faults map[string]string) (*vmm.API, *vmmtest.Stub, *vmmtest.Firecracker) {
 	t.Helper()
 	d, err := vmmtest.Read("testdata/api.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := new(acts)
-	stub := &vmmtest.Stub{Description: d, Act: a.do, Faults: faults, Fail: func(reason string) any { return map[string]string{"fault_message": reason} }}
+	a := new(vmmtest.Firecracker)
+	stub := &vmmtest.Stub{Description: d, Act: a.Act, Faults: faults, Fail: vmmtest.Fault}
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
@@ -132,19 +80,19 @@ func TestCalls(t *testing.T) {
 	if got := stub.Asked(); !slices.Equal(got, want) {
 		t.Errorf("asked %q,\nwant %q", got, want)
 	}
-	if got := fmt.Sprint(a.bodies["PUT /machine-config"]); got != "map[mem_size_mib:512 smt:false track_dirty_pages:false vcpu_count:4]" {
+	if got := fmt.Sprint(a.Bodies["PUT /machine-config"]); got != "map[mem_size_mib:512 smt:false track_dirty_pages:false vcpu_count:4]" {
 		t.Errorf("machine: %s", got)
 	}
 	for _, d := range m.Disks {
-		body := a.bodies["PUT /drives/"+d.Serial]
+		body := a.Bodies["PUT /drives/"+d.Serial]
 		if body["is_read_only"] != !d.Writable || body["is_root_device"] != false || body["rate_limiter"] == nil {
 			t.Errorf("disk %s: %v", d.Serial, body)
 		}
 	}
-	if args := fmt.Sprint(a.bodies["PUT /boot-source"]["boot_args"]); !strings.Contains(args, "cofferdam.disks=machine,root,work,env") || !strings.Contains(args, "cofferdam.port=vsock") {
+	if args := fmt.Sprint(a.Bodies["PUT /boot-source"]["boot_args"]); !strings.Contains(args, "cofferdam.disks=machine,root,work,env") || !strings.Contains(args, "cofferdam.port=vsock") {
 		t.Errorf("command line: %s", args)
 	}
-	if net := a.bodies["PUT /network-interfaces/net"]; net["rx_rate_limiter"] == nil || net["tx_rate_limiter"] == nil {
+	if net := a.Bodies["PUT /network-interfaces/net"]; net["rx_rate_limiter"] == nil || net["tx_rate_limiter"] == nil {
 		t.Errorf("network: %v", net)
 	}
 	for _, step := range []struct {
