@@ -63,8 +63,8 @@ type Offer struct {
 var abilities = []Offer{
 	{Process, []Capability{CanPause, CanImage, CanHostView, CanKeep}},
 	{GVisor, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep}},
-	{MicroVM, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest}},
-	{Emulated, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest}},
+	{MicroVM, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
+	{Emulated, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
 }
 
 // OfferOf returns what the driver of a tier can do.

@@ -44,7 +44,7 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 	if d.missed(sandbox.Process, err) {
 		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
 	}
-	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Monitor: s.monitor, Log: log})
+	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Monitor: s.monitor, Workspaces: filepath.Join(s.kept, "microvm", "workspaces"), Log: log})
 	if d.missed(sandbox.MicroVM, err) {
 		if err := os.WriteFile(s.monitorFile(), []byte(s.monitor), 0o600); err != nil {
 			return nil, errors.Join(layer("state folder", "choose a folder that root can write, with --state", err), d.end(context.Background()))
