@@ -48,7 +48,7 @@ func (s *Store) debian(ctx context.Context, dir string, packages []string) (Reco
 	if sources == "" || suite == "" {
 		return r, refused(what, "this machine has no apt sources, or is no Debian", nil)
 	}
-	return r, place(dir, r, func(root string) (int64, error) {
+	return r, s.make(dir, r, func(root string) (int64, error) {
 		ctx, cancel := context.WithTimeout(ctx, debianTime)
 		defer cancel()
 		args := []string{"--mode=root", "--variant=minbase", "--format=directory", "--quiet", "--include=" + strings.Join(packages, ","), suite, root}

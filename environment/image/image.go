@@ -44,6 +44,7 @@ type Options struct {
 	Packages   bool              // Debian's packages may be installed from the machine's apt sources
 	Transport  http.RoundTripper // dials registries
 	Program    string            // mmdebstrap; "" looks for it
+	MaxBytes   int64             // of all images of all projects together; 0: DefaultMaxBytes
 }
 
 // Store is a folder of images. Safe for concurrent use; one process at a time.
@@ -71,7 +72,11 @@ func Open(o Options) (*Store, error) {
 			return nil, unavailable(o.Dir, err)
 		}
 	}
-	return &Store{o: o, making: make(chan struct{}, 1)}, nil
+	s := &Store{o: o, making: make(chan struct{}, 1)}
+	if _, err := s.makeRoom(time.Now()); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func unavailable(what string, err error) error {
@@ -141,6 +146,26 @@ func (s *Store) Find(ctx context.Context, scope cofferdam.Scope, w environment.I
 		return found, nil
 	}
 	return s.find(ctx, dir, source, named, found)
+}
+
+// make makes an image where all together leave room for one, and lets those go
+// that do not fit beside it.
+func (s *Store) make(dir string, r Record, fill func(root string) (int64, error)) error {
+	left, err := s.makeRoom(time.Now())
+	if err == nil && left <= 0 {
+		err = &cofferdam.Error{
+			Op: "image.Find", Kind: cofferdam.Exhausted, Subject: fmt.Sprintf("image %.200q", r.Name),
+			Reason: fmt.Sprintf("all images together have reached %d GiB, and each was used within a day", s.o.max()>>30),
+			Hint:   "try again later, or let the operator raise max_images in the table [environments]",
+		}
+	}
+	if err == nil {
+		err = place(dir, r, fill)
+	}
+	if err == nil {
+		_, err = s.makeRoom(time.Now())
+	}
+	return err
 }
 
 // known looks whether a source is there, and marks it as used.
@@ -262,7 +287,7 @@ func (s *Store) unpack(ctx context.Context, dir string, r Record, img v1.Image) 
 	if len(layers) > MaxLayers || len(layers) != len(config.RootFS.DiffIDs) {
 		return refused(r.Name, fmt.Sprintf("it has %d layers and names %d; at most %d are taken", len(layers), len(config.RootFS.DiffIDs), MaxLayers), nil)
 	}
-	return place(dir, r, func(root string) (int64, error) {
+	return s.make(dir, r, func(root string) (int64, error) {
 		into, err := os.OpenRoot(root)
 		if err != nil {
 			return 0, unavailable(dir, err)
@@ -371,7 +396,11 @@ func (s *Store) Remove(scope cofferdam.Scope, d cofferdam.Digest, now time.Time)
 			Hint: fmt.Sprintf("try again after %s", used[d].Add(InUse).UTC().Format(time.RFC3339)),
 		}
 	}
-	dir := filepath.Join(s.o.Dir, string(scope.Project))
+	return s.remove(filepath.Join(s.o.Dir, string(scope.Project)), d)
+}
+
+// remove takes an image out of a project's folder. s.mu is held.
+func (s *Store) remove(dir string, d cofferdam.Digest) error {
 	gone := filepath.Join(dir, hexOf(d)+".building") // so that half of it is never found
 	if err := errors.Join(os.Rename(filepath.Join(dir, hexOf(d)), gone), os.RemoveAll(gone)); err != nil {
 		return unavailable(dir, err)

@@ -368,6 +368,7 @@ registries = ["registry.test", "127.0.0.1:5000"]
 packages = true
 max_age = "336h"
 max_size = "40GiB"
+max_images = "50GiB"
 [environments.images]
 web = "layout:/srv/web"
 old = "tarball:/srv/old.tar"
@@ -376,13 +377,13 @@ far = "registry.test/web:1"
 `, 0o600)}, none)
 	want := Environments{
 		Images:     map[string]string{"web": "layout:/srv/web", "old": "tarball:/srv/old.tar", "dir": "/srv/dir", "far": "registry.test/web:1"},
-		Registries: []string{"registry.test", "127.0.0.1:5000"}, Packages: true, MaxAge: 336 * time.Hour, MaxSize: 40 << 30,
+		Registries: []string{"registry.test", "127.0.0.1:5000"}, Packages: true, MaxAge: 336 * time.Hour, MaxSize: 40 << 30, MaxImages: 50 << 30,
 	}
 	if d := cmp.Diff(want, c.Environments); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
 	}
 	for _, bad := range []string{
-		"max_age = \"soon\"", "max_age = \"-1h\"", "max_size = \"0\"", "max_size = \"9999999999GiB\"", "registries = [\"http://x\"]", "registries = [\"\"]",
+		"max_age = \"soon\"", "max_age = \"-1h\"", "max_size = \"0\"", "max_images = \"much\"", "max_size = \"9999999999GiB\"", "registries = [\"http://x\"]", "registries = [\"\"]",
 		"packages = 1", "colour = 1", "[environments.images]\nhost = \"/x\"", "[environments.images]\ndebian = \"/x\"", "[environments.images]\n\"a b\" = \"/x\"",
 		"[environments.images]\nx = \"layout:rel\"", "[environments.images]\nx = \"/a/../b\"", "[environments.images]\nx = \"\"",
 	} {

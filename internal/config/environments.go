@@ -17,6 +17,7 @@ type Environments struct {
 	Packages   bool              // repositories may name Debian packages
 	MaxAge     time.Duration     // an older environment is removed; 0: only by need of room
 	MaxSize    int64             // bytes of all of them together; 0: no bound but their number
+	MaxImages  int64             // bytes of all images together; 0: the default of package image
 }
 
 // fileEnvironments is the table as TOML has it.
@@ -26,6 +27,7 @@ type Environments struct {
 //	packages = true
 //	max_age = "336h"
 //	max_size = "40GiB"
+//	max_images = "64GiB"
 //	[environments.images]
 //	web = "layout:/srv/images/web"
 type fileEnvironments struct {
@@ -34,6 +36,7 @@ type fileEnvironments struct {
 	Packages   bool              `toml:"packages"`
 	MaxAge     string            `toml:"max_age"`
 	MaxSize    string            `toml:"max_size"`
+	MaxImages  string            `toml:"max_images"`
 }
 
 // Compiled when they are needed: the command line starts without them.
@@ -78,12 +81,18 @@ func (f operatorFile) fillEnvironments(c *Config, fail func(key, reason string) 
 		}
 		out.MaxAge = d
 	}
-	if in.MaxSize != "" {
-		n, err := parseSize(in.MaxSize)
-		if err != nil {
-			return fail("environments.max_size", err.Error())
+	for _, size := range []struct {
+		key, text string
+		to        *int64
+	}{{"max_size", in.MaxSize, &out.MaxSize}, {"max_images", in.MaxImages, &out.MaxImages}} {
+		if size.text == "" {
+			continue
 		}
-		out.MaxSize = n
+		n, err := parseSize(size.text)
+		if err != nil {
+			return fail("environments."+size.key, err.Error())
+		}
+		*size.to = n
 	}
 	c.Environments = out
 	return nil

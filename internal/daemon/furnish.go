@@ -22,7 +22,7 @@ func (s *server) furnish(ctx context.Context) error {
 	}
 	e := s.Environments
 	s.images, err = image.Open(image.Options{
-		Dir: filepath.Join(s.State, "images"), Names: e.Images, Registries: e.Registries, Packages: e.Packages,
+		Dir: filepath.Join(s.State, "images"), Names: e.Images, Registries: e.Registries, Packages: e.Packages, MaxBytes: e.MaxImages,
 		Transport: &http.Transport{DialContext: s.dialer.DialContext, TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: time.Minute, MaxIdleConns: 8, IdleConnTimeout: time.Minute},
 	})
 	if err != nil {
