@@ -97,8 +97,15 @@ type recipeFile struct {
 
 const recipeHint = "the keys are image, packages, setup, allow, maintenance, ready, env, max_age and timeout; --environment none goes without the file"
 
+// containerHint is for the file of another standard, which was not written for us.
+const containerHint = "--environment none goes without the file; or take these keys out, or say in " + RecipePath + " what is needed: that file is read instead"
+
 func badRecipe(path, reason string, err error) error {
-	return &cofferdam.Error{Op: "environment.Read", Kind: cofferdam.Invalid, Subject: path, Reason: reason, Hint: recipeHint, Err: err}
+	hint := recipeHint
+	if path != RecipePath {
+		hint = containerHint
+	}
+	return &cofferdam.Error{Op: "environment.Read", Kind: cofferdam.Invalid, Subject: path, Reason: reason, Hint: hint, Err: err}
 }
 
 // tidyText says what is wrong with text as such; "" if nothing is.

@@ -94,8 +94,10 @@ func TestRecipeThatFails(t *testing.T) {
 		"time": {map[string]string{environment.RecipePath: "setup = [\"sleep 60\"]\ntimeout = \"1s\""},
 			[]string{"setup 1", "was not done when its time was up"}},
 		"unknown": {map[string]string{environment.RecipePath: "setpu = []"}, []string{"line 1", "setpu", "--environment none"}},
-		"image":   {map[string]string{environment.RecipePath: "image = \"web\""}, []string{"no image of that name"}},
-		"folder":  {map[string]string{".devcontainer.json": `{"image": "/"}`, environment.RecipePath: "image = \"/\""}, []string{"operator"}},
+		"container": {map[string]string{".devcontainer/devcontainer.json": "{\n\"image\": \"host\",\n\"features\": {},\n\"runArgs\": []}"},
+			[]string{".devcontainer/devcontainer.json", "line 3, features: they are scripts", "line 4, runArgs: they are arguments", "--environment none", ".cofferdam/environment.toml"}},
+		"image":  {map[string]string{environment.RecipePath: "image = \"web\""}, []string{"no image of that name"}},
+		"folder": {map[string]string{".devcontainer.json": `{"image": "/"}`, environment.RecipePath: "image = \"/\""}, []string{"operator"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{}
