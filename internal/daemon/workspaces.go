@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/internal/repo"
 	"cofferdam/workspace"
 )
 
@@ -27,7 +28,7 @@ func (s *server) keepWorkspaces() (err error) {
 			return slices.Compact(tips), err
 		},
 		Bundle: func(ctx context.Context, id cofferdam.RepoID, from io.Reader, to io.Writer) (int, []cofferdam.Ref, error) {
-			b, err := s.mirror.Bundle(ctx, id, from, to)
+			b, err := repo.Bundle(ctx, s.mirror, id, from, to)
 			return b.Commits, b.Refs, err
 		},
 	})

@@ -39,7 +39,7 @@ type bundleHeader struct {
 // Bundle makes a git bundle of a machine's words: from is what claims to be one,
 // for the mirror of id. Its objects are read in a cage, apart from the mirror's,
 // and must be whole; what is written to to is made anew of them.
-func (r *Repos) Bundle(ctx context.Context, id cofferdam.RepoID, from io.Reader, to io.Writer) (Bundled, error) {
+func Bundle(ctx context.Context, r *Repos, id cofferdam.RepoID, from io.Reader, to io.Writer) (Bundled, error) {
 	p, err := r.mirror(id)
 	if err != nil {
 		return Bundled{}, err
@@ -49,7 +49,7 @@ func (r *Repos) Bundle(ctx context.Context, id cofferdam.RepoID, from io.Reader,
 	if err != nil {
 		return Bundled{}, badBundle(err.Error(), err)
 	}
-	if err := r.haveAll(ctx, p, h.needs); err != nil {
+	if err := haveAll(ctx, r, p, h.needs); err != nil {
 		return Bundled{}, err
 	}
 	dir, err := os.MkdirTemp(r.dir, bundlePrefix)
@@ -105,7 +105,7 @@ func notTaken(ctx context.Context, err error) error {
 }
 
 // haveAll says whether the mirror has commits that somebody names.
-func (r *Repos) haveAll(ctx context.Context, p Place, all []cofferdam.Commit) error {
+func haveAll(ctx context.Context, r *Repos, p Place, all []cofferdam.Commit) error {
 	if len(all) == 0 {
 		return nil
 	}

@@ -34,7 +34,7 @@ func TestBundle(t *testing.T) {
 	git(t, work, "branch", "other")
 	data := bundleOf(t, work, "agent/one", "other", "^main")
 	var out bytes.Buffer
-	b, err := r.Bundle(t.Context(), testID, bytes.NewReader(data), &out)
+	b, err := Bundle(t.Context(), r, testID, bytes.NewReader(data), &out)
 	if err != nil || b.Commits != 2 || len(b.Refs) != 2 {
 		t.Fatalf("%+v %v", b, err)
 	}
@@ -60,7 +60,7 @@ func TestBundle(t *testing.T) {
 	}
 	// What the mirror has is nothing to bundle.
 	out.Reset()
-	if b, err := r.Bundle(t.Context(), testID, bytes.NewReader(bundleOf(t, work, "main")), &out); err != nil || b.Commits != 0 || out.Len() > 0 {
+	if b, err := Bundle(t.Context(), r, testID, bytes.NewReader(bundleOf(t, work, "main")), &out); err != nil || b.Commits != 0 || out.Len() > 0 {
 		t.Errorf("nothing new: %+v %v, %d bytes", b, err, out.Len())
 	}
 }
@@ -100,7 +100,7 @@ func TestHostileBundle(t *testing.T) {
 		"of another format": "# v3 git bundle\n@object-format=sha256\n" + need + "\n" + ref + "\n\n" + pack,
 	} {
 		var out bytes.Buffer
-		if _, err := r.Bundle(t.Context(), testID, strings.NewReader(text), &out); err == nil || cofferdam.KindOf(err) != cofferdam.Invalid {
+		if _, err := Bundle(t.Context(), r, testID, strings.NewReader(text), &out); err == nil || cofferdam.KindOf(err) != cofferdam.Invalid {
 			t.Errorf("%s: %v", name, err)
 		} else if len(err.Error()) > 2000 {
 			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
@@ -111,7 +111,7 @@ func TestHostileBundle(t *testing.T) {
 	}
 	// The positive control: as it was made, it is taken.
 	var out bytes.Buffer
-	if b, err := r.Bundle(t.Context(), testID, strings.NewReader(good), &out); err != nil || b.Commits != 1 {
+	if b, err := Bundle(t.Context(), r, testID, strings.NewReader(good), &out); err != nil || b.Commits != 1 {
 		t.Errorf("as it was: %+v %v", b, err)
 	}
 }

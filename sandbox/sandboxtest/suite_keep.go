@@ -128,11 +128,30 @@ func testKeep(t *testing.T, s *subject) {
 	_, err = s.Create(ctx, kept(1))
 	wantKind(t, "who comes late", err, cofferdam.Conflict)
 
-	second, err := s.Create(ctx, kept(3))
+	s.testKept(t, kept(3))
+	for range 2 {
+		if err := s.RemoveWorkspace(ctx, id); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	}
+	if all, err := s.Workspaces(ctx); err != nil || slices.ContainsFunc(all, func(w sandbox.Workspace) bool { return w.ID == id }) {
+		t.Errorf("it is still listed: %v", err)
+	}
+	bad := kept(1)
+	bad.Workspace = "w-" + sandbox.WorkspaceID(strings.Repeat("../", 11))
+	_, err = s.Create(ctx, bad)
+	wantKind(t, "a path for an id", err, cofferdam.Invalid)
+}
+
+// testKept finds in the next box all that was left, and fills it.
+func (s *subject) testKept(t *testing.T, spec sandbox.Spec) {
+	t.Helper()
+	ctx := testContext(t)
+	second, err := s.Create(ctx, spec)
 	if err != nil {
 		t.Fatalf("%v (%s)", err, cofferdam.HintOf(err))
 	}
-	b = &testBox{second}
+	b := &testBox{second}
 	if st, err := b.Status(ctx); err != nil || st.Workspace == nil || st.Workspace.Fresh || st.Workspace.Epoch != 3 {
 		t.Errorf("the second box: %+v, %v", st.Workspace, err)
 	}
@@ -148,18 +167,6 @@ func testKeep(t *testing.T, s *subject) {
 	if err := b.Destroy(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if err := s.RemoveWorkspace(ctx, id); err != nil {
-			t.Errorf("remove: %v", err)
-		}
-	}
-	if all, err := s.Workspaces(ctx); err != nil || slices.ContainsFunc(all, func(w sandbox.Workspace) bool { return w.ID == id }) {
-		t.Errorf("it is still listed: %v", err)
-	}
-	bad := kept(1)
-	bad.Workspace = "w-" + sandbox.WorkspaceID(strings.Repeat("../", 11))
-	_, err = s.Create(ctx, bad)
-	wantKind(t, "a path for an id", err, cofferdam.Invalid)
 }
 
 // forget removes a workspace with the test.
