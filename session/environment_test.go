@@ -94,10 +94,8 @@ func TestRecipeThatFails(t *testing.T) {
 		"time": {map[string]string{environment.RecipePath: "setup = [\"sleep 60\"]\ntimeout = \"1s\""},
 			[]string{"setup 1", "was not done when its time was up"}},
 		"unknown": {map[string]string{environment.RecipePath: "setpu = []"}, []string{"line 1", "setpu", "--environment none"}},
-		"container": {map[string]string{".devcontainer/devcontainer.json": "{\n\"image\": \"host\",\n\"features\": {},\n\"runArgs\": []}"},
-			[]string{".devcontainer/devcontainer.json", "line 3, features: they are scripts", "line 4, runArgs: they are arguments", "--environment none", ".cofferdam/environment.toml"}},
-		"image":  {map[string]string{environment.RecipePath: "image = \"web\""}, []string{"no image of that name"}},
-		"folder": {map[string]string{".devcontainer.json": `{"image": "/"}`, environment.RecipePath: "image = \"/\""}, []string{"operator"}},
+		"image":   {map[string]string{environment.RecipePath: "image = \"web\""}, []string{"no image of that name"}},
+		"folder":  {map[string]string{".devcontainer.json": `{"image": "/"}`, environment.RecipePath: "image = \"/\""}, []string{"operator"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{}
@@ -129,6 +127,23 @@ func TestRecipeThatFails(t *testing.T) {
 	p.Request.Environment = "web"
 	if r := b.run(p); r.Failure != cofferdam.ReasonEnvironment || !strings.Contains(r.Reason, ".devcontainer/web/devcontainer.json") {
 		t.Errorf("one that is not there: %+v", r)
+	}
+}
+
+// A devcontainer.json with keys that are refused ends the task, not without
+// saying which, why, and how to go without it.
+func TestDevcontainerThatIsRefused(t *testing.T) {
+	b := newBench(t, nil)
+	p := b.at("true", map[string]string{".devcontainer/devcontainer.json": "{\n\"image\": \"host\",\n\"features\": {},\n\"runArgs\": []}"})
+	r := b.run(p)
+	for _, want := range []string{".devcontainer/devcontainer.json", "line 3, features: they are scripts", "line 4, runArgs: they are arguments", "--environment none", ".cofferdam/environment.toml"} {
+		if r.Failure != cofferdam.ReasonEnvironment || !strings.Contains(r.Reason, want) {
+			t.Errorf("%q is not in %q", want, r.Reason)
+		}
+	}
+	p.ID, p.Request.Environment = cofferdam.SessionID(cofferdam.NewID("s")), environment.None
+	if r := b.run(p); r.Failure != "" {
+		t.Errorf("without it: %+v", r)
 	}
 }
 
