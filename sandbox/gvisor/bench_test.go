@@ -24,11 +24,11 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// report adds the middle and the slow end of the times of one step: on a loaded
-// host the mean says little.
+// report adds the least, the middle and the slow end of the times of one step: on
+// a loaded host the mean says little.
 func report(b *testing.B, step string, times []time.Duration) {
 	slices.Sort(times)
-	for name, at := range map[string]int{"p50": len(times) / 2, "p95": len(times) * 95 / 100} {
+	for name, at := range map[string]int{"min": 0, "p50": len(times) / 2, "p95": len(times) * 95 / 100} {
 		b.ReportMetric(float64(times[at].Microseconds())/1000, step+"-"+name+"-ms")
 	}
 }
@@ -54,35 +54,51 @@ func firstByteOf(b sandbox.Box, c sandbox.Command) error {
 	return err
 }
 
-// BenchmarkColdStart is a box from nothing to the first byte of a command:
-// network, workspace with a size, limits and pid 1 included.
-func BenchmarkColdStart(b *testing.B) {
-	d := newDriver(b)
+// BenchmarkStart is the first byte of a shell command, in turn: of raw runsc run,
+// of a box from nothing, with network, workspace with a size, limits and pid 1,
+// and of one that was made ahead. The pool is full again before each.
+func BenchmarkStart(b *testing.B) {
+	ctx, raw := context.Background(), rawRunsc(b)
+	d, pooled := newDriver(b), newPooled(b, 1)
 	newBox(b, d) // proves the platform once, as a keeper does when it starts
-	var start, end []time.Duration
-	for b.Loop() {
+	newBox(b, pooled)
+	var runsc, cold, claim, end []time.Duration
+	start := func(d *Driver) (sandbox.Box, time.Duration) {
 		began := time.Now()
-		box, err := d.Create(context.Background(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage})
-		if err != nil {
+		box := newBox(b, d)
+		if err := firstByteOf(box, sandbox.Command{Shell: "echo x"}); err != nil {
 			b.Fatal(err)
 		}
-		if err := firstByte(box); err != nil {
-			b.Fatal(err)
-		}
-		start = append(start, time.Since(began))
-		began = time.Now()
-		if err := box.Destroy(context.Background()); err != nil {
+		return box, time.Since(began)
+	}
+	for b.Loop() {
+		waiting(b, pooled, 1)
+		runsc = append(runsc, raw())
+		box, took := start(d)
+		cold = append(cold, took)
+		began := time.Now()
+		if err := box.Destroy(ctx); err != nil {
 			b.Fatal(err)
 		}
 		end = append(end, time.Since(began))
+		box, took = start(pooled)
+		claim = append(claim, took)
+		if nameOf(box) == box.ID() {
+			b.Fatal("it was not made ahead")
+		}
+		if err := box.Destroy(ctx); err != nil {
+			b.Fatal(err)
+		}
 	}
-	report(b, "first-byte", start)
+	report(b, "runsc", runsc)
+	report(b, "cold", cold)
+	report(b, "claim", claim)
 	report(b, "destroy", end)
 }
 
-// BenchmarkRawRunsc is what BenchmarkColdStart is compared with: runsc run of
-// the same program on the same host root, without any limit, network or record.
-func BenchmarkRawRunsc(b *testing.B) {
+// rawRunsc returns what runs the same command with runsc run on the host's root,
+// without any limit, network or record, and says when its first byte came.
+func rawRunsc(b *testing.B) func() time.Duration {
 	o := options(b)
 	dir := filepath.Join(o.Root, "raw")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -90,17 +106,16 @@ func BenchmarkRawRunsc(b *testing.B) {
 	}
 	data, err := json.Marshal(specs.Spec{
 		Version: specs.Version, Root: &specs.Root{Path: "/", Readonly: true},
-		Process: &specs.Process{Args: []string{"/usr/bin/echo", "x"}, Cwd: "/", Env: []string{"PATH=/usr/bin"}},
+		Process: &specs.Process{Args: []string{"/bin/sh", "-c", "echo x"}, Cwd: "/", Env: []string{"PATH=/usr/bin"}},
 		Linux:   &specs.Linux{},
 	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600)
+	}
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600); err != nil {
-		b.Fatal(err)
-	}
-	var first []time.Duration
-	for b.Loop() {
+	return func() time.Duration {
 		began := time.Now()
 		cmd := exec.Command(o.Runsc, "--root="+filepath.Join(o.Root, "raw-state"), "--platform=systrap", "--network=none",
 			"--ignore-cgroups", "--overlay2=none", "--host-settings=ignore", "run", "--bundle="+dir, cofferdam.NewID("raw"))
@@ -115,13 +130,13 @@ func BenchmarkRawRunsc(b *testing.B) {
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			b.Fatal(err)
 		}
-		first = append(first, time.Since(began))
+		took := time.Since(began)
 		_, _ = new(bytes.Buffer).ReadFrom(out)
 		if err := cmd.Wait(); err != nil {
 			b.Fatal(err)
 		}
+		return took
 	}
-	report(b, "first-byte", first)
 }
 
 // BenchmarkExecFirstByte is one more command in a box that runs.
@@ -160,34 +175,6 @@ func BenchmarkHostExecFirstByte(b *testing.B) {
 		}
 	}
 	report(b, "first-byte", first)
-}
-
-// BenchmarkClaim is a box that was made ahead: from asking for it to the first
-// byte of a shell command. The pool is full again before the next one.
-func BenchmarkClaim(b *testing.B) {
-	d := newPooled(b, 1)
-	newBox(b, d)
-	var times []time.Duration
-	for b.Loop() {
-		b.StopTimer()
-		waiting(b, d, 1)
-		b.StartTimer()
-		began := time.Now()
-		box := newBox(b, d)
-		if err := firstByteOf(box, sandbox.Command{Shell: "echo x"}); err != nil {
-			b.Fatal(err)
-		}
-		times = append(times, time.Since(began))
-		b.StopTimer()
-		if nameOf(box) == box.ID() {
-			b.Fatal("it was not made ahead")
-		}
-		if err := box.Destroy(context.Background()); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
-	report(b, "first-byte", times)
 }
 
 // hold64 is a command that holds 64 MiB that do not compress.
