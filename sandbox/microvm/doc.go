@@ -1,11 +1,12 @@
 // Package microvm builds boxes from a virtual machine with a kernel of its own:
-// QEMU's microvm board, Debian's cloud kernel, cofferdam-init as pid 1.
+// Debian's cloud kernel, cofferdam-init as pid 1, run by the monitor that the
+// operator chose: QEMU, Firecracker or Cloud Hypervisor.
 //
 // It never decides what a box may reach or do, and it never calls an emulated
 // machine a boundary: where a machine was not seen to run on this host's KVM,
 // its boxes are of tier microvm-emulated, which satisfies nothing else. Its
 // invariant: the monitor that runs a machine is confined before it reads a byte
-// of the guest's (namespaces, a user of its own, a root with nothing to write,
+// of the guest's (namespaces, a user of its own, a root with nothing of the host,
 // seccomp, no network), or Create refuses and names the missing layer.
 //
 // # What a machine has
@@ -14,7 +15,7 @@
 //	root      disk, read-only, erofs: the image, the same for many boxes
 //	work      disk, ext4: the workspace, of a real size
 //	env       disk, ext4: what the setup phase made
-//	serial    pid 1's talk with the host; another one for the console
+//	line      pid 1's talk with the host: a serial port, or vsock; a console beside it
 //	network   frames to and from whoever holds the wire
 //
 // # Files of the state folder

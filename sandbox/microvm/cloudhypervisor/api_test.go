@@ -19,41 +19,14 @@ import (
 	"cofferdam/sandbox/microvm/vmmtest"
 )
 
-// acts is Cloud Hypervisor as its description says.
-type acts struct {
-	state  string // "": there is no machine
-	bodies map[string]map[string]any
-}
-
-func (a *acts) do(method, path string, body map[string]any) (any, error) {
-	path = strings.TrimPrefix(path, prefix)
-	if a.bodies == nil {
-		a.bodies = map[string]map[string]any{}
-	}
-	a.bodies[path] = body
-	from, to := map[string]string{"/vm.create": "", "/vm.boot": "Created", "/vm.pause": "Running", "/vm.resume": "Paused", "/vm.snapshot": "Paused", "/vm.restore": ""},
-		map[string]string{"/vm.create": "Created", "/vm.boot": "Running", "/vm.pause": "Paused", "/vm.resume": "Running", "/vm.snapshot": "Paused", "/vm.restore": "Paused"}
-	switch path {
-	case "/vmm.ping":
-		return map[string]string{"version": "53.0"}, nil
-	case "/vm.info":
-		return map[string]any{"state": a.state, "config": a.bodies["/vm.create"]}, nil
-	}
-	if a.state != from[path] {
-		return nil, fmt.Errorf("%s of a machine that is %q", path, a.state)
-	}
-	a.state = to[path]
-	return nil, nil
-}
-
-func newAPI(t *testing.T, faults map[string]string) (*vmm.API, *vmmtest.Stub, *acts) {
+func newAPI(t *testing.T, faults map[string]string) (*vmm.API, *vmmtest.Stub, *vmmtest.CloudHypervisor) {
 	t.Helper()
 	d, err := vmmtest.Read("testdata/api.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := new(acts)
-	stub := &vmmtest.Stub{Description: d, Act: a.do, Faults: faults}
+	a := new(vmmtest.CloudHypervisor)
+	stub := &vmmtest.Stub{Description: d, Act: a.Act, Faults: faults}
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
@@ -91,7 +64,7 @@ func TestCalls(t *testing.T) {
 	if got, want := stub.Asked(), []string{"PUT /api/v1/vm.create", "PUT /api/v1/vm.boot"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
-	body := a.bodies["/vm.create"]
+	body := a.Bodies["/vm.create"]
 	if body["landlock_enable"] != true || len(body["landlock_rules"].([]any)) != 3 {
 		t.Errorf("Landlock: %v", body)
 	}
@@ -122,7 +95,7 @@ func TestCalls(t *testing.T) {
 	if err := errors.Join(ask(ctx, api, load, resume), stateIs(ctx, api, "Running")); err != nil {
 		t.Error(err)
 	}
-	if got := fmt.Sprint(a.bodies["/vm.restore"]); got != "map[resume:false source_url:file:///load]" {
+	if got := fmt.Sprint(a.Bodies["/vm.restore"]); got != "map[resume:false source_url:file:///load]" {
 		t.Errorf("restore: %s", got)
 	}
 	if got := strings.Join(arguments(), " "); got != "--api-socket path=/run/api.socket --seccomp true" {

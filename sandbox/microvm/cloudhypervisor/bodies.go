@@ -16,14 +16,15 @@ const prefix = "/api/v1"
 
 // Names of things in the monitor's root.
 const (
-	inKernel = "/vm/kernel"
-	inInitrd = "/vm/initrd"
-	inRun    = "/run" // its sockets; in memory
-	inAPI    = inRun + "/api.socket"
-	inVsock  = inRun + "/vsock.socket"
-	inSerial = inRun + "/serial.socket"
-	inSave   = "/save" // what it saves; its own for as long as it does
-	inLoad   = "/load" // what it is to load
+	inProgram = "/vm/cloud-hypervisor"
+	inKernel  = "/vm/kernel"
+	inInitrd  = "/vm/initrd"
+	inRun     = "/run" // its sockets; in memory
+	inAPI     = inRun + "/api.socket"
+	inVsock   = inRun + "/vsock.socket"
+	inSerial  = inRun + "/serial.socket"
+	inSave    = "/save" // what it saves; its own for as long as it does
+	inLoad    = "/load" // what it is to load
 )
 
 func inDisk(serial string) string { return "/vm/disk-" + serial }

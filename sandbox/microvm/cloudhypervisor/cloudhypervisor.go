@@ -35,7 +35,7 @@ const fix = "install cloud-hypervisor, 53.0 or newer, in /usr/local/bin; or choo
 
 // Monitor is Cloud Hypervisor.
 type Monitor struct {
-	// Program is an absolute path below /usr; "": where programs are installed.
+	// Program is an absolute path; "": where programs are installed.
 	Program string
 
 	mu    sync.Mutex

@@ -86,10 +86,10 @@ func (r *machine) start(ctx context.Context, path string) (err error) {
 // closed to it but while it saves.
 func (r *machine) program(path string) (vmm.Program, error) {
 	g := vmm.Program{
-		Path: path, Args: arguments(), UID: r.v.UID, Root: r.folder("root"), Most: r.v.Largest(), Scratch: inRun,
+		Path: inProgram, Args: arguments(), UID: r.v.UID, Root: r.folder("root"), Most: r.v.Largest(), Scratch: inRun,
 		Nodes: []string{vmm.KVM, "/dev/net/tun"}, Namespace: r.network.Namespace, Landlock: true, Write: []string{inRun, inSave},
 		Binds: []vmm.Bind{
-			{From: r.v.Kernel, To: inKernel}, {From: r.v.Initrd, To: inInitrd}, {From: "/dev/urandom", To: "/dev/urandom", Writable: true},
+			{From: path, To: inProgram}, {From: r.v.Kernel, To: inKernel}, {From: r.v.Initrd, To: inInitrd}, {From: "/dev/urandom", To: "/dev/urandom", Writable: true},
 			{From: r.folder("save"), To: inSave, Writable: true}, {From: r.folder("load"), To: inLoad},
 		},
 	}

@@ -84,10 +84,10 @@ func start(m *Monitor, v vmm.Machine) (s started, err error) {
 func newMachine(t *testing.T, o orders) (*Monitor, vmm.Machine) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("not run here: needs root")
+		t.Skip("not run on this host: needs root")
 	}
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Skip("not run here: " + err.Error())
+		t.Skip("not run on this host: " + err.Error())
 	}
 	dir, err := programs()
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -170,10 +169,10 @@ func effect(o orders, call string, body map[string]any) error {
 		_, err = io.WriteString(f, o.Log)
 		return err
 	case call == "PUT /boot-source":
-		return errors.Join(readable(text("kernel_image_path")), readable(text("initrd_path")))
+		return errors.Join(vmmtest.Readable(text("kernel_image_path")), vmmtest.Readable(text("initrd_path")))
 	case strings.HasPrefix(call, "PUT /drives/"):
 		if body["is_read_only"] == true {
-			return readable(text("path_on_host"))
+			return vmmtest.Readable(text("path_on_host"))
 		}
 		f, err := os.OpenFile(text("path_on_host"), os.O_RDWR, 0)
 		if err != nil {
@@ -182,88 +181,20 @@ func effect(o orders, call string, body map[string]any) error {
 		_, err = f.WriteString("written by the guest")
 		return err
 	case strings.HasPrefix(call, "PUT /network-interfaces/"):
-		return takeTAP(text("host_dev_name"))
+		return vmmtest.TakeTAP(text("host_dev_name"))
 	case call == "PUT /vsock":
-		return listen(text("uds_path"))
+		return vmmtest.Listen(text("uds_path"))
 	case call == "PUT /actions":
 		fmt.Println("the guest's kernel prints")
 		return o.run()
 	case call == "PUT /snapshot/create":
-		return errors.Join(write(text("snapshot_path"), "state"), write(text("mem_file_path"), "memory"))
+		return errors.Join(vmmtest.Write(text("snapshot_path"), "state"), vmmtest.Write(text("mem_file_path"), "memory"))
 	case call == "PUT /snapshot/load":
 		backend, _ := body["mem_backend"].(map[string]any)
 		memory, _ := backend["backend_path"].(string)
-		return errors.Join(holds(text("snapshot_path"), "state"), holds(memory, "memory"), o.run())
+		return errors.Join(vmmtest.Holds(text("snapshot_path"), "state"), vmmtest.Holds(memory, "memory"), o.run())
 	}
 	return nil
-}
-
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if w, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
-		w.Close()
-		return fmt.Errorf("%s can be written", path)
-	}
-	return nil
-}
-
-func write(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
-}
-
-func holds(path, want string) error {
-	got, err := os.ReadFile(path)
-	if err == nil && string(got) != want {
-		err = fmt.Errorf("%s holds %q", path, got)
-	}
-	return errors.Join(err, readable(path))
-}
-
-// listen echoes what comes over vsock, whatever the port.
-func listen(path string) error {
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return err
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				var port int
-				if _, err := fmt.Fscanf(c, "CONNECT %d\n", &port); err == nil {
-					fmt.Fprintf(c, "OK %d\n", port+1)
-					_, _ = io.Copy(c, c)
-				}
-			}()
-		}
-	}()
-	return nil
-}
-
-func takeTAP(name string) error {
-	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	r, err := unix.NewIfreq(name)
-	if err != nil {
-		return err
-	}
-	r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	return unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, r) // it stays open
 }
 
 // run sets a filter that allows everything, in every thread.
@@ -271,11 +202,5 @@ func (o orders) run() error {
 	if o.Unfiltered {
 		return nil
 	}
-	allow := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}}
-	program := unix.SockFprog{Len: 1, Filter: &allow[0]}
-	_, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)))
-	if e != 0 {
-		return e
-	}
-	return nil
+	return vmmtest.Filter()
 }
