@@ -67,6 +67,9 @@ func (e *enclosure) build(planFile string) (starter, error) {
 	if e.plan, err = wall.Decode(data); err != nil {
 		return nil, err
 	}
+	if e.plan.Command != nil {
+		e.mind()
+	}
 	if err := unix.Sethostname([]byte(e.plan.Hostname)); err != nil {
 		return nil, &wall.Error{Layer: wall.LayerMount, Err: fmt.Errorf("set hostname: %w", err)}
 	}
@@ -79,13 +82,11 @@ func (e *enclosure) build(planFile string) (starter, error) {
 	if err := e.plan.Limit(); err != nil {
 		return nil, err
 	}
-	if e.plan.TAP { // the caller has had all this time to serve it
-		if _, err := e.listen(); err != nil {
-			return nil, err
-		}
-	}
 	if e.plan.Command != nil {
 		return nil, e.runOnce()
+	}
+	if err := e.goOn(); err != nil {
+		return nil, err
 	}
 	reserveThreads()
 	start, err := confined(e.plan)
@@ -210,20 +211,42 @@ func confined(p wall.Plan) (starter, error) {
 	}, nil
 }
 
+// mind keeps signals from ending this process. Those that are meant for the
+// command reach it by themselves: it is in the same process group. Caught
+// signals are back to their default in it, ignored ones would not be.
+func (e *enclosure) mind() {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+}
+
+// goOn waits for the caller's word once it has the network device, which it
+// has had all this time to serve.
+func (e *enclosure) goOn() error {
+	if !e.plan.TAP {
+		return nil
+	}
+	_, err := e.listen()
+	return err
+}
+
 // runOnce runs the command of a one-off box and exits when it has ended, which
 // ends whatever it left. It returns if a wall is missing.
 func (e *enclosure) runOnce() error {
-	// What the terminal sends is for the command. Caught signals are back to
-	// their default in it, ignored ones would not be.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE,
-		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 	runtime.LockOSThread()
 	c := e.plan.Command
-	if err := os.Chdir(c.Dir); err != nil {
-		e.end(wall.Report{Ended: true, Exit: exitNotRunnable, Reason: fmt.Sprintf("enter folder %s: %s", c.Dir, cause(err))})
-	}
+	folder := os.Chdir(c.Dir)
 	if err := e.plan.Confine(); err != nil {
 		return err
+	}
+	// The other threads can do no more than wait, but they need no rights either.
+	if err := e.plan.Drop(); err != nil {
+		return err
+	}
+	if err := e.goOn(); err != nil {
+		return err
+	}
+	if folder != nil {
+		e.end(wall.Report{Ended: true, Exit: exitNotRunnable, Reason: fmt.Sprintf("enter folder %s: %s", c.Dir, cause(folder))})
 	}
 	attr := &syscall.ProcAttr{Env: c.Env, Files: []uintptr{0, 1, 2}}
 	s := guest.Start{Dir: c.Dir, Argv: c.Argv, Env: c.Env}
@@ -232,18 +255,17 @@ func (e *enclosure) runOnce() error {
 		e.end(wall.Report{Ended: true, Exit: exit, Reason: reason})
 	}
 	go e.pass(first)
-	// The other threads can do no more than wait, and the command cannot look
-	// into them; but they need no rights either.
-	if err := e.plan.Drop(); err != nil {
-		return err
-	}
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		pid, err := syscall.Wait4(-1, &ws, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return fmt.Errorf("wait for command: %w", err)
+		case pid == first && ws.Stopped():
+			if err := e.tell(wall.Report{Stopped: int(ws.StopSignal())}, nil); err != nil {
+				return err
+			}
 		case pid == first && ws.Signaled():
 			e.end(wall.Report{Ended: true, Exit: 128 + int(ws.Signal()), Signal: int(ws.Signal())})
 		case pid == first:

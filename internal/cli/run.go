@@ -8,9 +8,9 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/internal/config"
@@ -92,11 +92,26 @@ func (r *runFlags) run(a *app, c *cobra.Command, args []string) error {
 	if err := r.tell(a, res); err != nil {
 		return err
 	}
+	if res.Signal == int(syscall.SIGINT) {
+		endBySignal()
+	}
 	if res.Exit != 0 {
 		return outcome(res.Exit)
 	}
 	return nil
 }
+
+// endBySignal ends this process by the signal that ended its command, if it can
+// be: a script goes on after Ctrl-C if what it waits for only exits.
+func endBySignal() {
+	signal.Reset(syscall.SIGINT)
+	if self, err := os.FindProcess(os.Getpid()); err == nil && self.Signal(syscall.SIGINT) == nil {
+		time.Sleep(interruptTime)
+	}
+}
+
+// interruptTime is how long a signal to oneself may take.
+const interruptTime = time.Second
 
 // checkTier refuses what is no tier, and those whose boxes a keeper owns.
 func (r *runFlags) checkTier(c *cobra.Command) error {
@@ -202,40 +217,10 @@ func runJSON(res local.Result) ([]byte, error) {
 	return line, nil
 }
 
-// forwarded are the signals that are meant for the command. What is typed at a
-// terminal reaches it by itself, together with this process, which then only has
-// to outlive it.
+// forwarded are the signals that are meant for the command.
 func forwarded() (signals <-chan os.Signal, stop func()) {
-	raw, sent := make(chan os.Signal, 16), make(chan os.Signal, 16)
-	signal.Notify(raw, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-raw:
-				typed := s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGWINCH
-				if typed && atTerminal() {
-					continue
-				}
-				select {
-				case sent <- s:
-				case <-done:
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
-	return sent, func() { signal.Stop(raw); close(done) }
-}
-
-// atTerminal says whether a terminal sends what is typed to this process.
-func atTerminal() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer tty.Close()
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	sent := make(chan os.Signal, 16)
+	signal.Notify(sent, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
+	return sent, func() { signal.Stop(sent) }
 }

@@ -101,7 +101,7 @@ func TestLayerMissingInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = o.follow(init)
+		_, err = o.follow(init, findTerminal([3]*os.File{}))
 		_ = init.cmd.Wait() // its code says nothing more
 		unix.Close(init.talk)
 		if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" {

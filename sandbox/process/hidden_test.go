@@ -85,7 +85,7 @@ func TestSwappedWorkspace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = o.follow(p)
+		_, err = o.follow(p, findTerminal([3]*os.File{}))
 		_ = p.cmd.Wait() // it may fail
 		unix.Close(p.talk)
 		if (err != nil) != swap {

@@ -62,7 +62,8 @@ type OneOff struct {
 
 	// The command's own descriptors, as they are, a terminal too; nil is
 	// /dev/null. It has no others. Writing into the terminal's input (TIOCSTI)
-	// is refused to it.
+	// is refused to it. If one of them is the terminal of this session, the command
+	// is a job of its own in it, else it is in a session of its own.
 	Stdin, Stdout, Stderr *os.File
 
 	// Wire is given the box's network device while the walls are built: a
@@ -71,8 +72,9 @@ type OneOff struct {
 	// besides loopback.
 	Wire func(tap *os.File) error
 
-	// Signals are sent on to the command. What the terminal sends reaches it by
-	// itself: it is in the caller's process group. nil for none.
+	// Signals are sent on to the command; those that a terminal sends, to all that
+	// it has started. With SIGTSTP and SIGCONT among them a command can be stopped
+	// and go on like any job of a shell. nil for none.
 	Signals <-chan os.Signal
 }
 
@@ -84,18 +86,23 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 	if err := o.check(); err != nil {
 		return sandbox.Result{}, err
 	}
-	p, err := startInit(starting{path: o.Init, once: true, flags: unix.CLONE_NEWNET, stdio: [3]*os.File{o.Stdin, o.Stdout, o.Stderr}}, o.plan)
+	stdio := [3]*os.File{o.Stdin, o.Stdout, o.Stderr}
+	tty := findTerminal(stdio)
+	p, err := startInit(starting{path: o.Init, once: true, apart: tty.tty < 0, flags: unix.CLONE_NEWNET, stdio: stdio}, o.plan)
 	if err != nil {
 		return sandbox.Result{}, err
 	}
 	started := time.Now()
+	tty.begin(p.cmd.Process.Pid)
 	var talking sync.WaitGroup
 	over := make(chan struct{})
-	talking.Go(func() { o.watch(ctx, p, over) })
-	r, err := o.follow(p)
+	talking.Go(func() { o.watch(ctx, p, tty, over) })
+	r, err := o.follow(p, tty)
 	if err != nil {
 		_ = p.cmd.Process.Kill() // it may have ended by itself
 	}
+	p.await()
+	tty.end()
 	_ = p.cmd.Wait() // how the command ended is in the report
 	close(over)
 	talking.Wait()
@@ -114,7 +121,7 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 }
 
 // follow lets pid 1 build and hears how it goes, to the end.
-func (o OneOff) follow(p *pid1) (wall.Report, error) {
+func (o OneOff) follow(p *pid1, tty *terminal) (wall.Report, error) {
 	if err := p.say(0); err != nil {
 		return wall.Report{}, o.lost(err)
 	}
@@ -127,6 +134,8 @@ func (o OneOff) follow(p *pid1) (wall.Report, error) {
 			return r, reported(opRun, r)
 		case r.Ended:
 			return r, nil
+		case r.Stopped != 0:
+			tty.stopped(unix.Signal(r.Stopped))
 		case r.Wire && tap != nil && o.Wire != nil:
 			if err := o.Wire(tap); err != nil {
 				return r, err
@@ -146,7 +155,7 @@ func (o OneOff) lost(err error) error {
 }
 
 // watch sends signals on, and ends the box with ctx.
-func (o OneOff) watch(ctx context.Context, p *pid1, over <-chan struct{}) {
+func (o OneOff) watch(ctx context.Context, p *pid1, tty *terminal, over <-chan struct{}) {
 	for {
 		select {
 		case <-over:
@@ -155,7 +164,14 @@ func (o OneOff) watch(ctx context.Context, p *pid1, over <-chan struct{}) {
 			_ = p.cmd.Process.Kill() // it may just have ended
 			return
 		case s := <-o.Signals:
-			if n, ok := s.(syscall.Signal); ok && n > 0 && n < 128 {
+			n, ok := s.(syscall.Signal)
+			if !ok || n <= 0 || n >= 128 {
+				continue
+			}
+			if ofGroup(n) {
+				tty.signal(n)
+			}
+			if !ofGroup(n) || n == unix.SIGCONT { // a shell makes itself a group of its own
 				_ = p.say(byte(n)) // likewise
 			}
 		}

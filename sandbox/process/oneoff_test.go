@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 	case os.Getenv(runsAs) != "":
 		oneOffOfUser()
 		return
+	case os.Getenv(isJob) != "":
+		os.Exit(job())
 	case os.Getenv(confines) != "":
 		insideConfinement(os.Getenv(confines))
 		return

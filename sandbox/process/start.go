@@ -33,7 +33,8 @@ type pid1 struct {
 // starting is how cofferdam-init is started.
 type starting struct {
 	path  string
-	once  bool // it runs a single command
+	once  bool // it runs a single command, in a process group of its own
+	apart bool // in a session of its own even, without a terminal
 	flags uintptr
 	stdio [3]*os.File
 	files []*os.File // its descriptors from 3 on
@@ -58,7 +59,7 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 	p := &pid1{talk: ends[0], cmd: &exec.Cmd{
 		Path: s.path, Args: []string{"cofferdam-init", "--box", fmt.Sprint(first), fmt.Sprint(first + 1)},
 		Env: initEnv(s.once), Dir: "/", ExtraFiles: append(s.files, theirs, planFile),
-		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | s.flags},
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | s.flags, Setsid: s.apart, Setpgid: s.once && !s.apart},
 	}}
 	for i, f := range s.stdio { // a nil *os.File in an interface would not be nil
 		if f == nil {
@@ -121,6 +122,12 @@ func initEnv(once bool) []string {
 // say sends one byte: 0 to go on, or a signal.
 func (p *pid1) say(b byte) error {
 	return unix.Sendto(p.talk, []byte{b}, unix.MSG_NOSIGNAL, nil)
+}
+
+// await waits until pid 1 and all of its box has ended; its number stays its own.
+func (p *pid1) await() {
+	for errors.Is(unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
 }
 
 // hear waits for a report; a descriptor that comes along is the caller's.

@@ -14,7 +14,10 @@
 // Each message to the caller is the JSON of Report; with Report.Wire the TAP
 // descriptor comes along. The caller sends single bytes: 0 is "go on", what
 // pid 1 waits for before it begins and after Report.Wire; any other is a
-// signal for the command.
+// signal for the command alone. The command is in the process group of pid 1,
+// which is one of their own, so that a signal to the group, as a terminal sends
+// it, reaches what the command has started too, and one that the command sends
+// to its own group reaches nothing outside.
 package wall
 
 import (
@@ -129,14 +132,16 @@ type Plan struct {
 
 // Report is a message of pid 1 to who started it.
 type Report struct {
-	Error  string `json:"error,omitempty"` // there is no box
-	Layer  string `json:"layer,omitempty"` // which is missing, if one is
-	Wire   bool   `json:"wire,omitempty"`  // the TAP descriptor comes with it
-	Built  bool   `json:"built,omitempty"` // every wall is up
-	Ended  bool   `json:"ended,omitempty"` // of a one-off command:
-	Exit   int    `json:"exit,omitempty"`
-	Signal int    `json:"signal,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	Error string `json:"error,omitempty"` // there is no box
+	Layer string `json:"layer,omitempty"` // which is missing, if one is
+	Wire  bool   `json:"wire,omitempty"`  // the TAP descriptor comes with it
+	Built bool   `json:"built,omitempty"` // every wall is up
+	// Of a one-off command:
+	Stopped int    `json:"stopped,omitempty"` // by which signal; it goes on when it is told to
+	Ended   bool   `json:"ended,omitempty"`
+	Exit    int    `json:"exit,omitempty"`
+	Signal  int    `json:"signal,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 }
 
 // Error is a wall that could not be built.
