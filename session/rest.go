@@ -118,8 +118,10 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 			return "", false, err
 		}
 	}
-	if err := rest.stand(ctx, question); err != nil {
-		return "", false, err
+	if !d.anySaid(ctx, turn{}) {
+		if err := rest.stand(ctx, question); err != nil {
+			return "", false, err
+		}
 	}
 	tick := time.NewTicker(d.o.Look)
 	defer tick.Stop()

@@ -62,6 +62,18 @@ func TestPrecedence(t *testing.T) {
 	if err != nil || c.Tier != "process" || c.Sources["tier"] != "environment" {
 		t.Errorf("tier %q from %s: %v", c.Tier, c.Sources["tier"], err)
 	}
+	for text, want := range map[string][2]string{
+		"": {"15m0s", "8h0m0s"}, `idle-timeout = "5m"`: {"5m0s", "8h0m0s"}, `max-lifetime = "2h"`: {"15m0s", "2h0m0s"}, `max-lifetime = "10m"`: {"10m0s", "10m0s"},
+		"idle-timeout = \"2h\"\nmax-lifetime = \"336h\"": {"2h0m0s", "336h0m0s"}, `idle-timeout = "59s"`: {}, `idle-timeout = "9h"`: {}, `max-lifetime = "59s"`: {},
+		`max-lifetime = "337h"`: {}, "idle-timeout = \"11m\"\nmax-lifetime = \"10m\"": {},
+	} {
+		c, err := Load(map[string]string{"config": write(t, "r.toml", text+"\n", 0o600)}, none)
+		if want[0] == "" {
+			wantInvalid(t, text, err)
+		} else if err != nil || c.IdleTimeout.String() != want[0] || c.MaxLifetime.String() != want[1] {
+			t.Errorf("%s: %s, %s: %v", text, c.IdleTimeout, c.MaxLifetime, err)
+		}
+	}
 	for _, bad := range []string{"none", "GVisor", "gvisor ", "gvisor,process", "\x00"} {
 		_, err := Load(map[string]string{"tier": bad}, none)
 		wantInvalid(t, "tier "+bad, err)

@@ -44,7 +44,7 @@ const (
 
 // enter opens a stage in dir. point may be nil.
 func enter(ctx context.Context, dir, program string, point func(*stage, string)) (*stage, error) {
-	s := &stage{dir: dir, actors: &actors{dir: dir, waiting: make(chan cofferdam.SessionID, 16)}}
+	s := &stage{dir: dir, actors: &actors{dir: dir, waiting: make(chan cofferdam.SessionID, 16), answer: make(chan struct{})}}
 	var err error
 	if s.store, err = store.Open(ctx, filepath.Join(dir, "cofferdam.db")); err != nil {
 		return nil, err
@@ -67,6 +67,9 @@ func enter(ctx context.Context, dir, program string, point func(*stage, string))
 	s.tasks = task.New(task.Options{Store: s.store, Record: rec})
 	var mu sync.Mutex
 	current := func() *Flow { mu.Lock(); defer mu.Unlock(); return s.flow }
+	s.actors.asks = func(ctx context.Context, p session.Plan, question string) error {
+		return current().Asks(ctx, p, question)
+	}
 	if s.engine, err = engine.Start(ctx, engine.Options{
 		Program: program, Dir: filepath.Join(dir, "engine"),
 		Restarted: func(ctx context.Context, _ bool) {
@@ -156,6 +159,7 @@ func lines(path string) []string {
 //	good            mends what fails on the base
 //	idle            changes nothing and says so
 //	waits           runs until it is told to end
+//	asks            asks a person, then mends what fails
 //	loses N         its first N boxes for the agent are lost
 //	foreign         its commit does not build on the base
 //	broken          ends with an error that no repetition helps
@@ -163,6 +167,8 @@ func lines(path string) []string {
 type actors struct {
 	dir     string
 	waiting chan cofferdam.SessionID
+	asks    func(ctx context.Context, p session.Plan, question string) error
+	answer  chan struct{} // closed by the answer
 
 	mu       sync.Mutex
 	lost     map[cofferdam.TaskID]int // guarded by mu
@@ -234,6 +240,19 @@ func (a *actors) work(ctx context.Context, p session.Plan, r session.Result) (se
 		}
 		r.Failure, r.Reason = "cancelled", "its task has ended"
 		return r, nil
+	case "asks":
+		if err := a.asks(ctx, p, "which way?"); err != nil {
+			return r, err
+		}
+		a.waiting <- p.ID
+		select {
+		case <-a.answer:
+		case <-ctx.Done():
+			return session.Result{}, context.Cause(ctx)
+		}
+		if err := a.asks(ctx, p, ""); err != nil {
+			return r, err
+		}
 	case "loses":
 		a.mu.Lock()
 		a.lost[p.Task]++
