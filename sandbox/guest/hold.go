@@ -116,6 +116,7 @@ func (h *Host) Quiet(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	h.rest, h.awake = nil, make(chan Awake, 1) // the late answers have somewhere to go
+	h.wakes++
 	h.mu.Unlock()
 	close(rest)
 	_ = h.send(context.WithoutCancel(ctx), op, Frame{Kind: KindWake, Payload: []byte("{}")}) // err says it already
@@ -136,6 +137,7 @@ func (h *Host) Wake(ctx context.Context, id Identity) error {
 	h.mu.Lock()
 	rest := h.rest
 	h.rest, h.quiet, h.awake = nil, nil, answer
+	h.wakes++
 	h.mu.Unlock()
 	if rest == nil {
 		err = h.send(ctx, op, f)
@@ -191,13 +193,15 @@ func (h *Host) receiveRest(f Frame) error {
 			close(h.quiet)
 			return nil
 		}
-	case f.Kind == KindAwake && h.awake != nil:
+	case f.Kind == KindAwake && h.wakes > 0:
 		var a Awake
 		if err := json.Unmarshal(f.Payload, &a); err != nil {
 			return fmt.Errorf("%w: awake: %w", ErrProtocol, err)
 		}
-		h.awake <- a
-		h.awake = nil
+		if h.wakes--; h.awake != nil { // else it was told twice, since its first answer took too long
+			h.awake <- a
+			h.awake = nil
+		}
 		return nil
 	}
 	return fmt.Errorf("%w: kind %d that nobody asked for", ErrProtocol, f.Kind)

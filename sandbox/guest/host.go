@@ -74,7 +74,8 @@ type Host struct {
 	held     string                        // why no call is taken; "": calls are
 	rest     chan struct{}                 // while pid 1 is asked to be quiet: closing it lets the sender go on
 	quiet    chan struct{}                 // closed by pid 1's answer; nil: nobody asked
-	awake    chan Awake                    // takes pid 1's answer; nil: nobody asked
+	awake    chan Awake                    // takes pid 1's next answer; nil: nobody waits for one
+	wakes    int                           // told to pid 1 and not answered; guarded by mu
 	commands map[cofferdam.ExecID]*command // all, also ended ones
 	list     []*command                    // by number - 1; nil: never sent
 	running  int                           // commands without a result

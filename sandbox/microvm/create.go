@@ -224,9 +224,11 @@ func (b *box) run(ctx context.Context, from string) error {
 
 // joinLine joins the link to pid 1 of the machine.
 func (b *box) joinLine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
 	end, err := b.machine().Line(ctx)
 	if err != nil {
-		return err
+		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
 	}
 	b.link.attach(end)
 	return nil

@@ -139,22 +139,26 @@ const lineTries = 3
 
 // greet joins to pid 1 anew and tells it to go on.
 func (b *box) greet(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	b.link.part()
+	who := b.identity() // the same with each try: pid 1 may hear two of them
 	for range lineTries {
 		var end *os.File
 		if end, err = b.machine().Line(ctx); err != nil {
 			return err
 		}
-		waking, cancel := context.WithCancel(ctx)
+		waking, stop := context.WithCancel(ctx)
 		ended := b.link.attach(end)
 		go func() {
 			select {
 			case <-ended:
-				cancel()
+				stop()
 			case <-waking.Done():
 			}
 		}()
-		err = b.Host.Wake(waking, b.identity())
-		cancel()
+		err = b.Host.Wake(waking, who)
+		stop()
 		if err == nil {
 			b.link.keep()
 			return nil

@@ -204,7 +204,7 @@ func testCommands(t *testing.T, b *box) {
 		}
 	}
 	st, err := b.Status(context.Background())
-	if err != nil || st.Tier != sandbox.Emulated || !strings.Contains(st.Kernel, "no security boundary") {
+	if err != nil || st.Tier != sandbox.Emulated || !slices.Contains(st.Flags, "monitor=qemu") || !strings.Contains(st.Kernel, "no security boundary") {
 		t.Errorf("%+v, %v", st, err)
 	}
 	kernel, _ := sh(t, b, "uname -r")

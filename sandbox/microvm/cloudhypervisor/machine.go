@@ -13,7 +13,7 @@ import (
 )
 
 // startPatience is how long the monitor may take for its first word.
-const startPatience = 20 * time.Second
+const startPatience = 45 * time.Second // longer than one call may take, so that it is named
 
 // machine is one that Cloud Hypervisor runs.
 type machine struct {

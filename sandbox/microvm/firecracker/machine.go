@@ -12,7 +12,7 @@ import (
 )
 
 // startPatience is how long jailer and monitor may take for their first word.
-const startPatience = 20 * time.Second
+const startPatience = 45 * time.Second // longer than one call may take, so that it is named
 
 // firstLook is how often is looked whether the jailer is done.
 const firstLook = 2 * time.Millisecond
