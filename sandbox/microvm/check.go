@@ -2,7 +2,6 @@ package microvm
 
 import (
 	"cmp"
-	"cofferdam/sandbox/mount"
 	"context"
 	"debug/elf"
 	"errors"
@@ -10,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"cofferdam/sandbox/mount"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/microvm/qemu"

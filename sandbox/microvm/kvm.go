@@ -103,8 +103,10 @@ func (d *Driver) tryKVM(ctx context.Context, boot bootFiles) error {
 	defer os.RemoveAll(dir)
 	// A monitor of the last user, beside those of boxes.
 	const user = firstUser + proofUser
-	m := vmm.Machine{ID: "kvm-proof", KVM: true, UID: user, Dir: filepath.Join(dir, "view"), Kernel: boot.kernel, Initrd: boot.initrd,
-		Memory: filepath.Join(dir, "memory"), Size: minMemory, CPUs: 1}
+	m := vmm.Machine{
+		ID: "kvm-proof", KVM: true, UID: user, Dir: filepath.Join(dir, "view"), Kernel: boot.kernel, Initrd: boot.initrd,
+		Memory: filepath.Join(dir, "memory"), Size: minMemory, CPUs: 1,
+	}
 	if err := os.Mkdir(m.Dir, 0o700); err != nil {
 		return err
 	}

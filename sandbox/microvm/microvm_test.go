@@ -179,8 +179,14 @@ func TestMachine(t *testing.T) {
 		name string
 		test func(*testing.T, *box)
 	}{
-		{"commands", testCommands}, {"monitor", testMonitor}, {"wire", testWire}, {"gateway", testGateway}, {"exhaustion", testExhaustion},
-		{"stands still", testStandStill}, {"gateway after that", testGateway}, {"copies", testCopies},
+		{"commands", testCommands},
+		{"monitor", testMonitor},
+		{"wire", testWire},
+		{"gateway", testGateway},
+		{"exhaustion", testExhaustion},
+		{"stands still", testStandStill},
+		{"gateway after that", testGateway},
+		{"copies", testCopies},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, b) }) {
 			t.Logf("its console: %s", b.console.last())

@@ -30,7 +30,7 @@ func (m *Monitor) Start(ctx context.Context, v vmm.Machine) (vmm.Running, error)
 		return nil, err
 	}
 	if !v.KVM {
-		return nil, errors.New("Cloud Hypervisor emulates no processor")
+		return nil, errors.New("the monitor emulates no processor")
 	}
 	r := &machine{v: v}
 	if err := r.start(ctx, m.Program); err != nil {
@@ -89,8 +89,12 @@ func (r *machine) program(path string) (vmm.Program, error) {
 		Path: inProgram, Args: arguments(), UID: r.v.UID, Root: r.folder("root"), Most: r.v.Largest(), Scratch: inRun,
 		Nodes: []string{vmm.KVM, "/dev/net/tun"}, Namespace: r.network.Namespace, Landlock: true, Write: []string{inRun, inSave},
 		Binds: []vmm.Bind{
-			{From: path, To: inProgram}, {From: r.v.Kernel, To: inKernel}, {From: r.v.Initrd, To: inInitrd}, {From: "/dev/urandom", To: "/dev/urandom", Writable: true},
-			{From: r.folder("save"), To: inSave, Writable: true}, {From: r.folder("load"), To: inLoad},
+			{From: path, To: inProgram},
+			{From: r.v.Kernel, To: inKernel},
+			{From: r.v.Initrd, To: inInitrd},
+			{From: "/dev/urandom", To: "/dev/urandom", Writable: true},
+			{From: r.folder("save"), To: inSave, Writable: true},
+			{From: r.folder("load"), To: inLoad},
 		},
 	}
 	for _, d := range r.v.Disks {

@@ -34,7 +34,7 @@ func (m *Monitor) Start(ctx context.Context, v vmm.Machine) (vmm.Running, error)
 		return nil, err
 	}
 	if !v.KVM {
-		return nil, errors.New("Firecracker emulates no processor")
+		return nil, errors.New("the monitor emulates no processor")
 	}
 	r := &machine{uid: v.UID}
 	if err := r.start(ctx, m, v); err != nil {

@@ -161,7 +161,7 @@ func (g Program) confine() error {
 		return nil
 	}
 	if err := wall.Landlock(g.Write); err != nil {
-		return fmt.Errorf("Landlock: %w", err)
+		return fmt.Errorf("setting Landlock: %w", err)
 	}
 	return nil
 }
