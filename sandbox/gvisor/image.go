@@ -60,6 +60,9 @@ func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File)
 	if err := os.Link(initProgram, filepath.Join(t.dir, programDir, "init")); err != nil {
 		return err
 	}
+	if err := t.write(filepath.Join("/", programDir, renameName), renameProgram(), 0o555); err != nil {
+		return err
+	}
 	sources, err := copied(image)
 	if err != nil {
 		return err

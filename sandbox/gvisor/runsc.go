@@ -145,7 +145,7 @@ func nameBox(conf *config.Config, c *container.Container, name string) error {
 	defer null.Close()
 	own, caps := *conf, auth.CapabilitySetOf(linux.CAP_SYS_ADMIN)
 	args := &control.ExecArgs{
-		Argv: []string{"/" + programDir + "/init", "--hostname", name}, WorkingDirectory: "/", NoNewPrivileges: true,
+		Argv: renameArgs(name), WorkingDirectory: "/", NoNewPrivileges: true,
 		Capabilities: &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
 		FilePayload:  control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil),
 	}
