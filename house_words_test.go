@@ -76,6 +76,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"unpacked image", "16 GiB", "environment/image/unpack.go", "MaxBytes"},
 		{"unpacked image", "1,048,576 entries", "environment/image/unpack.go", "MaxEntries"},
 		{"unpacked image", "256 layers", "environment/image/unpack.go", "MaxLayers"},
+		{"a secret of setups", "4,096 bytes", "internal/daemon/setup_secret.go", "maxSetupSecret"},
 		{"all images together", "64 GiB", "environment/image/room.go", "DefaultMaxBytes"},
 		{"an image in use", "24 hours", "environment/image/image.go", "InUse"},
 		{"Debian's packages", "30 minutes", "environment/image/debian.go", "debianTime"},

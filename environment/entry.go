@@ -99,6 +99,7 @@ func differences(a, b Definition) (names []string) {
 		{"allow", slices.Equal(a.Allow, b.Allow)},
 		{"env", slices.Equal(a.Env, b.Env)},
 		{"disk", a.Disk == b.Disk},
+		{"secrets", slices.Equal(a.Secrets, b.Secrets)},
 	} {
 		if !d.same {
 			names = append(names, d.name)

@@ -37,11 +37,12 @@ const idle = time.Hour
 type Definition struct {
 	cofferdam.Scope                  // nothing of one project's cache is used by another
 	Image           string           `json:"image"`
-	ImageDigest     cofferdam.Digest `json:"image_digest"` // of what the image is now
-	Setup           []string         `json:"setup"`        // shell commands, in order
-	Allow           []string         `json:"allow"`        // what the setup phase may reach
-	Env             []string         `json:"env"`          // of the setup commands
-	Disk            int64            `json:"disk"`         // bytes the result may have
+	ImageDigest     cofferdam.Digest `json:"image_digest"`      // of what the image is now
+	Setup           []string         `json:"setup"`             // shell commands, in order
+	Allow           []string         `json:"allow"`             // what the setup phase may reach
+	Env             []string         `json:"env"`               // of the setup commands
+	Disk            int64            `json:"disk"`              // bytes the result may have
+	Secrets         []string         `json:"secrets,omitempty"` // names of what setup is given and the result does not hold
 }
 
 // Digest names the definition.

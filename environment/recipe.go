@@ -43,6 +43,7 @@ const None = "none"
 //	image = "host"                      # or a name of the operator's, or HOST/NAME:TAG of a registry
 //	packages = ["ripgrep"]              # of Debian; image is "debian" then
 //	setup = ["pip install --target /env/py ruff"]  # once, in /env, without the repository
+//	secrets = ["NPM_TOKEN"]             # of the operator's, as variables of setup alone
 //	allow = ["preset:pip"]              # what setup and maintenance may reach, of what the task may
 //	maintenance = ["npm ci"]            # in every new box, in the workspace
 //	ready = ["ruff --version"]          # must pass before an agent or a check begins
@@ -50,13 +51,15 @@ const None = "none"
 //	max_age = "72h"                     # after that setup runs again
 //	timeout = "20m"                     # of the setup, and of all that runs in a new box
 //
-// A raw secret has no key here: what setup reaches gets its credentials at the
-// gateway, so that no value enters a box.
+// A secret is the exception: what setup reaches gets its credentials at the
+// gateway, so that no value enters a box. What a tool insists on in its own hands
+// the operator grants by name, and nothing that lasts may hold it: see Holds.
 type Recipe struct {
 	Path        string // of the file it was read from; "" for none
 	Image       string // "" for the task's own
 	Packages    []string
 	Setup       []string
+	Secrets     []string
 	Allow       []string
 	Maintenance []Step
 	Ready       []Step
@@ -87,6 +90,7 @@ type recipeFile struct {
 	Image       string            `toml:"image"`
 	Packages    []string          `toml:"packages"`
 	Setup       []string          `toml:"setup"`
+	Secrets     []string          `toml:"secrets"`
 	Allow       []string          `toml:"allow"`
 	Maintenance []string          `toml:"maintenance"`
 	Ready       []string          `toml:"ready"`
@@ -95,7 +99,7 @@ type recipeFile struct {
 	Timeout     string            `toml:"timeout"`
 }
 
-const recipeHint = "the keys are image, packages, setup, allow, maintenance, ready, env, max_age and timeout; --environment none goes without the file"
+const recipeHint = "the keys are image, packages, setup, secrets, allow, maintenance, ready, env, max_age and timeout; --environment none goes without the file"
 
 // containerHint is for the file of another standard, which was not written for us.
 const containerHint = "--environment none goes without the file; or take these keys out, or say in " + RecipePath + " what is needed: that file is read instead"
@@ -133,7 +137,7 @@ func ParseRecipe(text []byte) (Recipe, error) {
 		return Recipe{}, badRecipe(RecipePath, tomlReason(err), err)
 	}
 	r := Recipe{
-		Path: RecipePath, Image: f.Image, Packages: f.Packages, Setup: f.Setup, Allow: f.Allow, Env: f.Env,
+		Path: RecipePath, Image: f.Image, Packages: f.Packages, Setup: f.Setup, Secrets: f.Secrets, Allow: f.Allow, Env: f.Env,
 		Maintenance: steps("maintenance", f.Maintenance), Ready: steps("ready", f.Ready),
 	}
 	var err error
@@ -213,7 +217,7 @@ func (r Recipe) wrong() string {
 		}
 	}
 	for name, n := range map[string]int{
-		"packages": len(r.Packages), "setup": len(r.Setup), "allow": len(r.Allow), "maintenance": len(r.Maintenance), "ready": len(r.Ready), "env": len(r.Env),
+		"packages": len(r.Packages), "setup": len(r.Setup), "secrets": len(r.Secrets), "allow": len(r.Allow), "maintenance": len(r.Maintenance), "ready": len(r.Ready), "env": len(r.Env),
 	} {
 		if n > maxSteps {
 			return fmt.Sprintf("%s: %d entries, at most %d are taken", name, n, maxSteps)
@@ -226,6 +230,11 @@ func (r Recipe) wrong() string {
 		}
 		if strings.ContainsRune(s.Text(), 0) { // by an escape: no command can be started with one
 			return s.Name + ": it contains a zero byte"
+		}
+	}
+	for _, name := range r.Secrets {
+		if _, set := r.Env[name]; set || !variableName.MatchString(name) || strings.HasPrefix(name, "COFFERDAM_") {
+			return fmt.Sprintf("secrets: %.80q is no name of a variable that is free", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {

@@ -63,6 +63,10 @@ func (v Value) set(h http.Header, name, text string) error {
 	return nil
 }
 
+// Variable returns NAME=value, for the environment of a command of a repository's
+// setup that insists on the value itself. Nothing else may be given it.
+func (v Value) Variable(name string) string { return name + "=" + string(v.bytes()) }
+
 // Matcher returns what internal/redact needs to find v.
 func (v Value) Matcher(name string) redact.Secret { return redact.Secret{Name: name, Value: v.bytes()} }
 

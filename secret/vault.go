@@ -2,8 +2,8 @@
 // out as Values that attach themselves to a request, and compiles what others
 // need to find and remove a value without knowing it.
 //
-// It never returns a value as text or bytes to the rooms above it, and writes
-// none anywhere but sealed by age (X25519) under a key in a file of its own,
+// It never returns a value as text or bytes to the rooms above it, but for
+// Value.Variable, which puts one into a command of a setup; and it writes none anywhere but sealed by age (X25519) under a key in a file of its own,
 // apart from the store. The invariant: a row of the store is worth nothing
 // without that file, nor under another name or in another project than it was
 // sealed for.
@@ -134,6 +134,14 @@ func (v *Vault) Get(ctx context.Context, scope cofferdam.Scope, name string) (Va
 		return Value{}, err
 	}
 	return v.open(row, scope, name)
+}
+
+// Watch has redactors look for a value that the vault does not keep.
+func (v *Vault) Watch(name string, value Value) error {
+	if err := checkPut(name, value); err != nil {
+		return err
+	}
+	return v.learn(value.Matcher(name))
 }
 
 // Remove forgets name in scope. Redactors keep looking for the value until the

@@ -50,7 +50,7 @@ func (a outfit) prepare(ctx context.Context) error {
 	}
 	d := environment.Definition{
 		Scope: a.plan.Scope, Image: a.image.Name, ImageDigest: a.image.Digest, Setup: slices.Concat(installs, a.made.Setup),
-		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk,
+		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk, Secrets: a.made.Secrets,
 	}
 	a.env, err = a.o.Environments.Ensure(ctx, environment.Want{
 		Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge,
@@ -160,6 +160,9 @@ func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command
 // workspace, as the agent's user, with what setup may reach and not with what
 // the agent may. After it the box has the wire it had before.
 func (a outfit) dress(ctx context.Context) error {
+	if err := a.goneFromBox(ctx); err != nil {
+		return err
+	}
 	steps := slices.Concat(a.made.Maintenance, a.made.Ready)
 	open := false
 	for i := range steps {

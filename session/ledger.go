@@ -31,6 +31,7 @@ type ledger struct {
 type seen struct {
 	opened   bool
 	setups   int    // begun
+	clean    string // id of the latest box that was seen to hold no secret of the setup
 	boxed    string // id of the latest box that was to be made
 	ready    string // id of the latest box that ran
 	wires    int    // connected to that box
@@ -63,6 +64,7 @@ type execution struct {
 const (
 	fieldStep    = "step"
 	stepSetup    = "setup"       // the environment is being made
+	stepSecrets  = "secrets"     // those of the setup are gone
 	stepEnv      = "environment" // what the box starts from is known
 	stepBox      = "box"         // the agent's box is to be made
 	stepReady    = "ready"       // it runs
@@ -249,6 +251,8 @@ func (s *seen) noteStep(f map[string]string) {
 	switch f[fieldStep] {
 	case stepSetup:
 		s.setups++
+	case stepSecrets:
+		s.clean = f[fieldBox]
 	case stepBox:
 		s.boxed = f[fieldBox]
 		s.wires, s.names = 0, nil // those before were other boxes'

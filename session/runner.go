@@ -55,7 +55,10 @@ type Options struct {
 	Workspaces   Workspaces // optional; without it a workspace ends with its box
 
 	// Image finds what a box has at "/"; nil knows the host and folders.
-	Image        func(ctx context.Context, scope cofferdam.Scope, w environment.ImageWant) (environment.Image, error)
+	Image func(ctx context.Context, scope cofferdam.Scope, w environment.ImageWant) (environment.Image, error)
+	// RawSecret, optional, returns a secret that the operator grants to the setup
+	// of a repository.
+	RawSecret    func(ctx context.Context, repo cofferdam.Repo, name string) (RawSecret, error)
 	Allow        []string            // optional; hosts every task may reach
 	Presets      map[string][]string // optional; of preset:NAME
 	Policy       string              // optional; Cedar text of the operator

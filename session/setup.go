@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"cofferdam"
@@ -21,6 +22,7 @@ type stage struct {
 	commands []string
 	allow    []policy.Rule
 	env      []string
+	secrets  []string      // names of those in env, for the record
 	timeout  time.Duration // of all its commands together; 0: each has the time of a check
 }
 
@@ -41,9 +43,13 @@ func (a outfit) setup(ctx context.Context, path string, installs []string, allow
 	if err != nil {
 		return failFor(cofferdam.ReasonEnvironment, err)
 	}
+	raw, err := a.raw(ctx)
+	if err != nil {
+		return err
+	}
 	for _, s := range []stage{
 		{name: "agent " + a.adapter.Name, commands: installs, allow: own, env: a.variables()},
-		{name: a.made.Path, commands: a.made.Setup, allow: allow, env: a.own(), timeout: a.made.Timeout},
+		{name: a.made.Path, commands: a.made.Setup, allow: allow, env: append(a.own(), raw.variables()...), secrets: a.made.Secrets, timeout: a.made.Timeout},
 	} {
 		if len(s.commands) == 0 {
 			continue
@@ -52,7 +58,7 @@ func (a outfit) setup(ctx context.Context, path string, installs []string, allow
 			return err
 		}
 	}
-	return nil
+	return a.goneFrom(ctx, path, raw)
 }
 
 // setupStage runs the commands of one stage in a box of their own, with the
@@ -66,6 +72,7 @@ func (a outfit) setupStage(ctx context.Context, path string, s stage) (err error
 	}
 	if err := a.ledger.step(ctx, stepSetup, map[string]string{
 		fieldTries: strconv.Itoa(try), fieldBox: string(a.setupBoxID()), "stage": s.name, "rules": strconv.Itoa(len(s.allow)),
+		"secrets": strings.Join(s.secrets, " "),
 	}); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"cofferdam"
+	"cofferdam/environment"
 	"cofferdam/gateway"
 	"cofferdam/gateway/wire"
 	"cofferdam/sandbox"
@@ -123,6 +125,62 @@ func TestFailedSetupSaysThatRequestsWereRefused(t *testing.T) {
 func TestPresetThatIsNotThereIsSaid(t *testing.T) {
 	b := newBench(t, func(o *session.Options) { o.Presets = nil })
 	if r := b.run(b.claude()); r.Failure != "environment" || !strings.Contains(r.Reason, "preset") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// granted is a secret as the server gives it to a setup of the repository shop.
+func granted(o *session.Options) {
+	o.RawSecret = func(_ context.Context, r cofferdam.Repo, name string) (session.RawSecret, error) {
+		if name != "TOKEN" || r.Name != "shop" {
+			return session.RawSecret{}, &cofferdam.Error{Op: "test", Kind: cofferdam.Forbidden, Reason: "not granted", Hint: "ask the operator"}
+		}
+		return session.RawSecret{Name: name, Variable: "TOKEN=" + secretValue, Found: func(p []byte) bool { return bytes.Contains(p, []byte(secretValue)) }}, nil
+	}
+}
+
+// R16: a secret that a tool of the setup insists on is there for the setup, and
+// is on record as gone before the agent begins. One that the setup left in what
+// it made ends the task, and nothing is kept.
+func TestRawSecretOfASetup(t *testing.T) {
+	b := newBench(t, granted)
+	recipe := func(setup string) map[string]string {
+		return map[string]string{environment.RecipePath: "secrets = [\"TOKEN\"]\nsetup = [" + setup + "]\nmaintenance = [\"env >maintained\"]"}
+	}
+	p := b.at("env > seen; cat /proc/[0-9]*/environ >> seen", recipe(`"printf %s \"$TOKEN\" | wc -c > length; printf %s \"$TOKEN\" > $HOME/token"`))
+	r := b.run(p)
+	if r.Failure != "" {
+		t.Fatalf("%+v", r)
+	}
+	for _, name := range []string{"seen", "maintained"} {
+		if got := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":"+name); strings.Contains(got, "TOKEN") || strings.Contains(got, secretValue) {
+			t.Errorf("the agent has it: %s", got)
+		}
+	}
+	gone := map[string]bool{}
+	for _, e := range b.events(p) {
+		if e.Fields["step"] == "secrets" {
+			gone[e.Fields["gone"]] = e.Fields["secrets"] == "TOKEN"
+		}
+		if e.Kind == cofferdam.EventExecStart && (e.Fields["exec"] == "dress-1-1" || strings.HasPrefix(e.Fields["exec"], "agent")) && len(gone) != 2 {
+			t.Errorf("%s began before: %v", e.Fields["exec"], gone)
+		}
+	}
+	if !gone["files"] || !gone["variables, processes"] {
+		t.Errorf("on record: %v", gone)
+	}
+	// What keeps it is refused, and said with its name, not its value.
+	r = b.run(b.at("true", recipe(`"echo \"$TOKEN\" > token"`)))
+	if r.Failure != cofferdam.ReasonEnvironment || !strings.Contains(r.Reason, "the secret TOKEN is in what the setup of .cofferdam/environment.toml left") || strings.Contains(r.Reason, secretValue) {
+		t.Errorf("%+v", r)
+	}
+	images, err := filepath.Glob(filepath.Join(b.dir, "env", "*.img"))
+	if err != nil || len(images) != 1 {
+		t.Errorf("kept: %v %v", images, err)
+	}
+	// What is not granted is refused before any box.
+	r = b.run(b.at("true", map[string]string{environment.RecipePath: "secrets = [\"OTHER\"]\nsetup = [\"true\"]"}))
+	if r.Failure != cofferdam.ReasonEnvironment || !strings.Contains(r.Reason, "not granted") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -386,10 +386,14 @@ web = "layout:/srv/web"
 old = "tarball:/srv/old.tar"
 dir = "/srv/dir"
 far = "registry.test/web:1"
+[environments.secrets.NPM_TOKEN]
+file = "/etc/cofferdam/npm-token"
+repos = ["shop"]
 `, 0o600)}, none)
 	want := Environments{
 		Images:     map[string]string{"web": "layout:/srv/web", "old": "tarball:/srv/old.tar", "dir": "/srv/dir", "far": "registry.test/web:1"},
 		Registries: []string{"registry.test", "127.0.0.1:5000"}, Packages: true, MaxAge: 336 * time.Hour, MaxSize: 40 << 30, MaxImages: 50 << 30,
+		Secrets: map[string]SetupSecret{"NPM_TOKEN": {File: "/etc/cofferdam/npm-token", Repos: []string{"shop"}}},
 	}
 	if d := cmp.Diff(want, c.Environments); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
@@ -397,7 +401,7 @@ far = "registry.test/web:1"
 	for _, bad := range []string{
 		"max_age = \"soon\"", "max_age = \"-1h\"", "max_size = \"0\"", "max_images = \"much\"", "max_size = \"9999999999GiB\"", "registries = [\"http://x\"]", "registries = [\"\"]",
 		"packages = 1", "colour = 1", "[environments.images]\nhost = \"/x\"", "[environments.images]\ndebian = \"/x\"", "[environments.images]\n\"a b\" = \"/x\"",
-		"[environments.images]\nx = \"layout:rel\"", "[environments.images]\nx = \"/a/../b\"", "[environments.images]\nx = \"\"",
+		"[environments.images]\nx = \"layout:rel\"", "[environments.secrets.X]\nfile = \"rel\"\nrepos = [\"a\"]", "[environments.secrets.X]\nfile = \"/x\"", "[environments.secrets.\"a b\"]\nfile = \"/x\"\nrepos = [\"a\"]", "[environments.images]\nx = \"/a/../b\"", "[environments.images]\nx = \"\"",
 	} {
 		_, err := Load(map[string]string{"config": write(t, "c.toml", "[environments]\n"+bad+"\n", 0o600)}, none)
 		wantInvalid(t, bad, err)

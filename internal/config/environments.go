@@ -18,6 +18,13 @@ type Environments struct {
 	MaxAge     time.Duration     // an older environment is removed; 0: only by need of room
 	MaxSize    int64             // bytes of all of them together; 0: no bound but their number
 	MaxImages  int64             // bytes of all images together; 0: the default of package image
+	Secrets    map[string]SetupSecret
+}
+
+// SetupSecret is a secret that setups of some repositories may have.
+type SetupSecret struct {
+	File  string   `toml:"file"`  // absolute; of its owner alone
+	Repos []string `toml:"repos"` // names of repositories
 }
 
 // fileEnvironments is the table as TOML has it.
@@ -30,17 +37,22 @@ type Environments struct {
 //	max_images = "64GiB"
 //	[environments.images]
 //	web = "layout:/srv/images/web"
+//	[environments.secrets.NPM_TOKEN]
+//	file = "/etc/cofferdam/npm-token"
+//	repos = ["shop"]
 type fileEnvironments struct {
-	Images     map[string]string `toml:"images"`
-	Registries []string          `toml:"registries"`
-	Packages   bool              `toml:"packages"`
-	MaxAge     string            `toml:"max_age"`
-	MaxSize    string            `toml:"max_size"`
-	MaxImages  string            `toml:"max_images"`
+	Images     map[string]string      `toml:"images"`
+	Registries []string               `toml:"registries"`
+	Packages   bool                   `toml:"packages"`
+	MaxAge     string                 `toml:"max_age"`
+	MaxSize    string                 `toml:"max_size"`
+	MaxImages  string                 `toml:"max_images"`
+	Secrets    map[string]SetupSecret `toml:"secrets"`
 }
 
 // Compiled when they are needed: the command line starts without them.
 var (
+	variableName = pattern(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	imageName    = pattern(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 	registryName = pattern(`^[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?$|^\[[0-9a-fA-F:]{2,39}\](:[0-9]{1,5})?$`)
 )
@@ -68,6 +80,20 @@ func (f operatorFile) fillEnvironments(c *Config, fail func(key, reason string) 
 		}
 		out.Images[name] = source
 	}
+	if len(in.Secrets) > maxAllow {
+		return fail("environments.secrets", fmt.Sprintf("more than %d entries", maxAllow))
+	}
+	for name, v := range in.Secrets {
+		switch {
+		case !variableName().MatchString(name) || strings.HasPrefix(name, "COFFERDAM_"):
+			return fail("environments.secrets", fmt.Sprintf("%.80q is no name of a variable", name))
+		case !filepath.IsAbs(v.File) || filepath.Clean(v.File) != v.File:
+			return fail("environments.secrets."+name, "file: a clean absolute path is expected")
+		case len(v.Repos) == 0 || len(v.Repos) > maxAllow:
+			return fail("environments.secrets."+name, fmt.Sprintf("repos: 1 to %d names of repositories are expected", maxAllow))
+		}
+	}
+	out.Secrets = in.Secrets
 	for _, r := range in.Registries {
 		if !registryName().MatchString(r) {
 			return fail("environments.registries", fmt.Sprintf("%.200q is no HOST[:PORT]", r))

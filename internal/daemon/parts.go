@@ -143,7 +143,7 @@ func (s *server) attach(ctx context.Context) error {
 		return err
 	}
 	s.sessions, err = session.New(session.Options{
-		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: s.environments, Image: s.images.Find, Router: s.routes,
+		Dir: filepath.Join(s.State, "sessions"), Driver: s.boxes, Trace: s.trace, Environments: s.environments, Image: s.images.Find, Router: s.routes, RawSecret: s.rawSecret,
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces, Rest: s.Rest(),

@@ -1,0 +1,49 @@
+package environment
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Holds finds what it looks for wherever it lies in a file: between two pieces,
+// behind a hole, at the end, below a folder; and nothing where it is not.
+func TestHolds(t *testing.T) {
+	secret := []byte("a-secret-of-the-setup")
+	found := func(p []byte) bool { return bytes.Contains(p, secret) }
+	for name, at := range map[string]int64{
+		"begin": 0, "between two pieces": holdsPiece - 10, "between the next": 2*holdsPiece - holdsOverlap - 5, "behind a hole": 64 << 20, "end": 100<<20 - int64(len(secret)),
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "below", "x.img")
+		if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(100 << 20); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(bytes.Repeat([]byte("x"), 3*holdsPiece), 0); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := Holds(path, found); has || err != nil {
+			t.Errorf("%s: the control has it: %v", name, err)
+		}
+		if _, err := f.WriteAt(secret, at); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		for _, p := range []string{path, dir} {
+			if has, err := Holds(p, found); !has || err != nil {
+				t.Errorf("%s in %s: %v %v", name, p, has, err)
+			}
+		}
+	}
+	if _, err := Holds(filepath.Join(t.TempDir(), "gone"), found); err == nil {
+		t.Error("what is not there holds nothing")
+	}
+}
