@@ -50,7 +50,7 @@ assets: build ## completions, manual pages and service units into build/out/
 	@bin/cofferdam debug reference build/out
 
 soak: build ## long runs: all scripts, those of testdata/soak too, and all agents, many times
-	@COFFERDAM_SOAK=1 go test -json -timeout 6h -p 1 -count 10 ./internal/scripttest ./sandbox/gvisor ./sandbox/process ./sandbox/microvm ./environment/image ./agent | go run ./build/summary
+	@COFFERDAM_SOAK=1 go test -json -timeout 6h -p 1 -count 10 ./internal/scripttest ./sandbox/gvisor ./sandbox/process ./sandbox/microvm/... ./environment/image ./agent | go run ./build/summary
 
 fuzz: ## fuzz every parser for FUZZTIME each
 	@build/fuzz $(FUZZTIME)

@@ -184,6 +184,15 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%q and %q: %q, %v", c.firecracker, c.jailer, got, err)
 		}
 	}
+	dir := t.TempDir()
+	linked := &Monitor{Program: filepath.Join(dir, "firecracker"), Jailer: vmmtest.Script(t, filepath.Join(dir, "jailer"), "Jailer v1.16.1")}
+	release := vmmtest.Script(t, filepath.Join(dir, "firecracker-v1.16.1-x86_64"), "Firecracker v1.16.1")
+	if err := os.Symlink(release, linked.Program); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := linked.Version(context.Background()); err != nil || linked.root(vmm.Machine{Dir: "/m", ID: "x"}) != "/m/firecracker-v1.16.1-x86_64/x/root" {
+		t.Errorf("a link: %v, the jail is %s", err, linked.root(vmm.Machine{Dir: "/m", ID: "x"}))
+	}
 	none := &Monitor{Program: "/nonexistent/firecracker"}
 	if _, err := none.Version(context.Background()); err == nil {
 		t.Error("a program that is not there has a version")

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
@@ -80,6 +81,12 @@ func (m *Monitor) Version(ctx context.Context) (string, error) {
 			}
 			*p.path = found
 		}
+		// The jailer names the jail after what a link leads to.
+		resolved, err := filepath.EvalSymlinks(*p.path)
+		if err != nil {
+			return "", err
+		}
+		*p.path = resolved
 		version, err := versionOf(ctx, *p.path)
 		if err != nil {
 			return "", err
