@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 
 	"cofferdam"
 )
-
-var boxIDs = regexp.MustCompile(`^b-[0-9a-f]{32}$`)
 
 // Book is the boxes of one driver, by their ids: those that are made, and those
 // that are being made. A Driver embeds one and so has Open and List. Safe for
@@ -43,7 +40,7 @@ func NewBook[B interface {
 // own: a number from 0 below the most that there can be. Settle or Forget follows.
 func (k *Book[B]) Reserve(id cofferdam.BoxID) (place int, err error) {
 	op := k.driver + ".Create"
-	if !boxIDs.MatchString(string(id)) {
+	if !isID(string(id), "b-") {
 		return 0, Refuse(op, fmt.Sprintf("box id %.64q", string(id)), `not "b-" and 32 hexadecimal digits`, "")
 	}
 	k.mu.Lock()

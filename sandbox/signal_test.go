@@ -20,6 +20,11 @@ func TestSignalNamesOneProcess(t *testing.T) {
 			t.Errorf("%d is taken for a process of a box", pid)
 		}
 	}
+	for _, group := range []int{-1, 0, 1, syscall.Getpgrp()} {
+		if err := SignalGroup(group, 0); err == nil {
+			t.Errorf("%d is taken for a group of a box", group)
+		}
+	}
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -132,17 +131,32 @@ func completeLimits(l *cofferdam.Limits, op string, r Rules) error {
 // SharedMemory is the size of /dev/shm, in bytes.
 func SharedMemory(l cofferdam.Limits) int64 { return min(maxShared, l.Memory/8) }
 
-var (
-	hostnames   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	snapshotIDs = regexp.MustCompile(`^s-[0-9a-f]{32}$`)
-)
+// maxLabel is the longest a label of a host name may be.
+const maxLabel = 63
 
-// ValidHostname says whether a box may have the name.
-func ValidHostname(name string) bool { return hostnames.MatchString(name) }
+// ValidHostname says whether a box may have the name: a label of lower case
+// letters, digits and hyphens between them. No pattern is compiled for it, or for
+// the ids below: a command without a server would wait for that.
+func ValidHostname(name string) bool {
+	for i, c := range []byte(name) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-' && i > 0 && i < len(name)-1:
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxLabel
+}
+
+// isID says whether id is the prefix and 32 hexadecimal digits, lower case.
+func isID(id, prefix string) bool {
+	digits, ok := strings.CutPrefix(id, prefix)
+	return ok && len(digits) == 32 && strings.Trim(digits, "0123456789abcdef") == ""
+}
 
 // CheckSnapshotID refuses what is no SnapshotID: it becomes a name on the host.
 func CheckSnapshotID(op string, id SnapshotID) error {
-	if snapshotIDs.MatchString(string(id)) {
+	if isID(string(id), "s-") {
 		return nil
 	}
 	return Refuse(op, fmt.Sprintf("snapshot %.64q", string(id)), `not "s-" and 32 hexadecimal digits`, "")

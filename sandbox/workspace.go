@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"regexp"
 	"time"
 
 	"cofferdam"
@@ -12,10 +11,8 @@ import (
 // hexadecimal digits. Whoever asks for boxes chooses it.
 type WorkspaceID string
 
-var workspaceIDs = regexp.MustCompile(`^w-[0-9a-f]{32}$`)
-
 // Valid says whether id can name a workspace.
-func (id WorkspaceID) Valid() bool { return workspaceIDs.MatchString(string(id)) }
+func (id WorkspaceID) Valid() bool { return isID(string(id), "w-") }
 
 // Workspace is a disk that a driver keeps apart from boxes: it is mounted at
 // WorkDir of one box at a time, and survives its box and the driver's process.

@@ -26,6 +26,7 @@ func (r *run) box() process.OneOff {
 		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
 		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
 		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
+		Ended: func(ended sandbox.Result) { r.seal(ended, nil) },
 	}
 	if w.git != "" {
 		o.Writable = []string{w.git}

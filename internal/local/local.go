@@ -59,6 +59,10 @@ type run struct {
 	outside *outside
 	failed  error
 	ready   chan struct{}
+
+	sealed   bool // how it ended is on record, or cannot be
+	result   Result
+	unsealed error
 }
 
 // Run runs one command in a box of its own. An error means that the command
@@ -152,26 +156,39 @@ func (r *run) open(ctx context.Context) error {
 	return err
 }
 
-// end puts on record how the run ended, and closes the record.
+// end returns how the run ended, which it puts on record unless that is done.
 func (r *run) end(ended sandbox.Result, err error) (Result, error) {
-	res := Result{Result: ended, Session: r.id, Key: r.state.path("keys", "trace.pub")}
+	if !r.sealed {
+		r.seal(ended, err)
+	}
+	r.result.Result = ended
+	return r.result, first(err, r.unsealed)
+}
+
+// seal puts on record how the run ended, and closes the record. Nothing can
+// leave the box from here on. It runs beside the end of the box.
+func (r *run) seal(ended sandbox.Result, err error) {
+	r.sealed = true
+	r.result = Result{Session: r.id, Key: r.state.path("keys", "trace.pub")}
 	if r.outside != nil {
 		err = first(err, r.outside.close())
-		res.Refused = r.outside.refused.list()
+		r.result.Refused = r.outside.refused.list()
 	}
 	if r.o.Copy {
-		res.Copy, res.Original = r.workspace.from, r.workspace.dir
+		r.result.Copy, r.result.Original = r.workspace.from, r.workspace.dir
 	}
 	if r.record == nil {
-		return res, first(err, r.dropCopy())
+		r.unsealed = first(err, r.dropCopy())
+		return
 	}
 	if r.record.log.Size() == 0 { // the command never ran
-		return res, first(err, r.dropCopy(), r.record.drop())
+		r.unsealed = first(err, r.dropCopy(), r.record.drop())
+		return
 	}
 	err = first(err, r.record.ended(ended, err))
 	var ferr error
-	res.Trace, ferr = r.record.finish(r.o.Trace, r.place)
-	return res, first(err, ferr)
+	r.result.Trace, ferr = r.record.finish(r.o.Trace, r.place)
+	r.unsealed = first(err, ferr)
 }
 
 // first returns the first error there is: a person is told one reason.

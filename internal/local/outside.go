@@ -6,6 +6,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -21,7 +25,13 @@ type outside struct {
 	routes  wire.Routes
 	refused *refusals
 	end     context.CancelFunc
-	wire    *wire.Wire // nil until it is connected
+	serving chan struct{} // closed when the wire is there or nobody waits for a packet; nil: never connected
+	tap     *os.File
+
+	mu      sync.Mutex
+	closing bool       // guarded by mu
+	wire    *wire.Wire // nil until the first packet; guarded by mu until serving is closed
+	failed  error      // why there is none; likewise
 }
 
 // presets returns the hosts of the presets that allow names. Asking a tool
@@ -62,18 +72,56 @@ func newOutside(ctx context.Context, c config.Config, set *policy.Set, r *record
 	return o, nil
 }
 
-// connect serves the box whose network device is tap. It owns tap.
+// connect serves the box whose network device is tap, which it owns. The network
+// behind it is made when the box sends its first packet, which waits in the
+// device: most commands send none, and all would wait for it.
 func (o *outside) connect(tap *os.File) error {
-	var err error
-	o.wire, err = wire.Attach(tap, o.caller, o.routes, nil)
-	return err
+	raw, err := tap.SyscallConn()
+	if err != nil {
+		return first(err, tap.Close())
+	}
+	o.tap, o.serving = tap, make(chan struct{})
+	go func() {
+		defer close(o.serving)
+		if raw.Read(sends) != nil {
+			return // the box ended, or its run
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if !o.closing {
+			o.wire, o.failed = wire.Attach(tap, o.caller, o.routes, nil)
+			o.tap = nil
+		}
+	}()
+	return nil
+}
+
+// sends says whether a packet waits in the device, and leaves it there.
+func sends(device uintptr) bool {
+	waiting := []unix.PollFd{{Fd: int32(device), Events: unix.POLLIN}}
+	n, err := unix.Poll(waiting, 0)
+	return err == nil && n > 0
 }
 
 // close ends every connection.
 func (o *outside) close() error {
 	o.end() // first, so that what is under way is cut and need not be waited for
-	if o.wire == nil {
+	if o.serving == nil {
 		return nil
 	}
-	return o.wire.Close()
+	o.mu.Lock()
+	o.closing = true
+	var err error
+	if o.tap != nil {
+		err = o.tap.SetReadDeadline(time.Now())
+	}
+	o.mu.Unlock()
+	<-o.serving
+	switch {
+	case o.wire != nil:
+		return o.wire.Close()
+	case o.failed != nil:
+		return o.failed // nothing has passed
+	}
+	return first(err, o.tap.Close())
 }

@@ -8,11 +8,12 @@
 package hostview
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // hiddenEtc are files and folders of /etc that hold keys, passwords or who
@@ -156,26 +157,9 @@ func SecretEtc(etc string) ([]string, error) {
 // ClosedEtc returns what is below etc and not for everybody, less hidden: no program
 // of an ordinary user needs it, and root may read it without any capability.
 func ClosedEtc(etc string, hidden []string) []string {
-	var list []string
-	_ = filepath.WalkDir(etc, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == etc || e.Type()&(fs.ModeSymlink|fs.ModeDevice) != 0 {
-			return nil // what cannot be read here cannot be read inside
-		}
-		to := "/etc" + strings.TrimPrefix(path, etc)
-		covered := slices.Contains(hidden, to)
-		need := fs.FileMode(0o004)
-		if e.IsDir() {
-			need = 0o005
-		}
-		if info, err := e.Info(); !covered && err == nil && info.Mode()&need != need {
-			list, covered = append(list, to), true
-		}
-		if covered && e.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	return list
+	w := walk{etc: etc, hidden: hidden}
+	w.below("", unix.AT_FDCWD)
+	return w.closed
 }
 
 func within(folder, path string) bool {

@@ -72,6 +72,10 @@ type OneOff struct {
 	// besides loopback.
 	Wire func(tap *os.File) error
 
+	// Ended is called as soon as the command has ended by itself and how is known,
+	// while what it left behind is ended. Run waits for it. nil for none.
+	Ended func(sandbox.Result)
+
 	// Signals are sent on to the command; those that a terminal sends, to all that
 	// it has started. With SIGTSTP and SIGCONT among them a command can be stopped
 	// and go on like any job of a shell. nil for none.
@@ -98,8 +102,15 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 	over := make(chan struct{})
 	talking.Go(func() { o.watch(ctx, p, tty, over) })
 	r, err := o.follow(p, tty)
-	if err != nil {
+	res := sandbox.Result{Exit: r.Exit, Signal: r.Signal, Reason: r.Reason, Started: started, Ended: time.Now()}
+	if r.Signal != 0 {
+		res.Reason = "ended by signal " + unix.SignalName(unix.Signal(r.Signal))
+	}
+	switch {
+	case err != nil:
 		_ = p.cmd.Process.Kill() // it may have ended by itself
+	case o.Ended != nil && ctx.Err() == nil:
+		talking.Go(func() { o.Ended(res) })
 	}
 	p.await()
 	tty.end()
@@ -112,10 +123,6 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 	}
 	if err != nil {
 		return sandbox.Result{}, err
-	}
-	res := sandbox.Result{Exit: r.Exit, Signal: r.Signal, Reason: r.Reason, Started: started, Ended: time.Now()}
-	if r.Signal != 0 {
-		res.Reason = "ended by signal " + unix.SignalName(unix.Signal(r.Signal))
 	}
 	return res, nil
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox"
 )
 
 // terminal is the one that a command shares with its caller. The command is in
@@ -101,9 +104,9 @@ func (t *terminal) stopped(by unix.Signal) {
 	case orphaned(): // nobody would let this process go on
 		t.signal(unix.SIGCONT)
 	case wanting:
-		_ = unix.Kill(0, unix.SIGTTIN) // the whole job, as if it had read itself
+		_ = sandbox.SignalJob(unix.SIGTTIN) // the whole job, as if it had read itself
 	default:
-		_ = unix.Kill(0, unix.SIGTSTP)
+		_ = sandbox.SignalJob(unix.SIGTSTP)
 	}
 }
 
@@ -118,7 +121,9 @@ func (t *terminal) signal(s unix.Signal) {
 		t.send(s)
 		t.mu.Unlock()
 		if !orphaned() {
-			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+			if self, err := os.FindProcess(os.Getpid()); err == nil {
+				_ = self.Signal(unix.SIGSTOP) // it goes on where it was
+			}
 		}
 		return
 	case unix.SIGCONT:
@@ -133,7 +138,7 @@ func (t *terminal) signal(s unix.Signal) {
 // send sends a signal to the box's group. mu is held.
 func (t *terminal) send(s unix.Signal) {
 	if t.group > 0 {
-		_ = unix.Kill(-t.group, s) // it may just have ended
+		_ = sandbox.SignalGroup(t.group, s) // it may just have ended
 	}
 }
 
@@ -148,7 +153,7 @@ func (t *terminal) end() {
 	}
 	// The last one in the foreground may have been a group that a shell in the box made.
 	has, err := unix.IoctlGetInt(t.tty, unix.TIOCGPGRP)
-	if err == nil && has != unix.Getpgrp() && (has <= 0 || unix.Kill(-has, 0) == unix.ESRCH) {
+	if err == nil && has != unix.Getpgrp() && (has <= 0 || errors.Is(sandbox.SignalGroup(has, 0), unix.ESRCH)) {
 		_ = setForeground(t.tty, unix.Getpgrp())
 	}
 }
