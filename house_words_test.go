@@ -84,6 +84,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"snapshots of one driver", "64", "sandbox/shelf/shelf.go", "MaxSnapshots"},
 		{"snapshots of one driver", "64 GiB", "sandbox/shelf/shelf.go", "MaxBytes"},
 		{"snapshots of one driver", "1 GiB", "sandbox/shelf/shelf.go", "KeepFree"},
+		{"users of its git processes", "10,000 of", "internal/repo/repo.go", "FirstOfUser"},
 		{"calls of the server before", "30 seconds", "sandbox/keeper/lease.go", "settleTime"},
 		{"a keeper that does not answer", "10 seconds", "sandbox/keeper/server.go", "firstWords"},
 		{"keepers of one installation", "4, of", "sandbox/keeper/set.go", "MaxKeepers"},

@@ -36,6 +36,13 @@ func (s settings) enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return layer("mount namespace", "run the keeper with CAP_SYS_ADMIN", err)
 	}
+	if s.inUser() && !s.check && s.limits != limitsWatched {
+		if dir, err := ownGroup(); err == nil {
+			if err := takeGroup(dir, cgroupRoot); err != nil {
+				return layer("control groups", "start it with --limits watched, or without Delegate=yes", err)
+			}
+		}
+	}
 	args := append([]string{os.Args[0]}, s.args("--inside", "--ready", fmt.Sprint(s.ready))...)
 	if s.user {
 		args = append(args, "--user")

@@ -178,6 +178,10 @@ func (s settings) args(more ...string) []string {
 	}, more...)
 }
 
+// inUser says whether this is uid 0 of an ordinary user's namespace: of its own,
+// or of the server that has started it.
+func (s settings) inUser() bool { return s.user || userns.Inside() }
+
 // driver says where the driver finds its programs: beside this one.
 func (s settings) driver() (gvisor.Options, error) {
 	dir := s.programs
@@ -189,6 +193,6 @@ func (s settings) driver() (gvisor.Options, error) {
 	}
 	return gvisor.Options{
 		Root: s.state, Workspaces: filepath.Join(s.kept, "workspaces"), Runsc: filepath.Join(dir, "cofferdam-runsc"), Init: filepath.Join(dir, "cofferdam-init"),
-		Watched: s.limits == limitsWatched || s.limits == "" && userns.Inside(), User: s.user, Pool: s.pool,
+		Watched: s.limits == limitsWatched || s.limits == "" && s.inUser(), User: s.inUser(), Pool: s.pool,
 	}, nil
 }

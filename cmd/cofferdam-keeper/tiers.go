@@ -37,7 +37,7 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 		return nil, err
 	}
 	d := &drivers{log: log, of: map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: kernel}, close: []func(context.Context) error{kernel.Close}}
-	if s.user {
+	if s.inUser() {
 		return d, nil // of an ordinary user the other tiers take root
 	}
 	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Workspaces: filepath.Join(s.kept, "process", "workspaces"), Init: o.Init, Log: log})
@@ -81,11 +81,16 @@ func (s settings) examine(ctx context.Context) error {
 		return err
 	}
 	kernel := sandbox.OfferOf(sandbox.GVisor)
-	if s.user {
+	if s.inUser() {
 		kernel = gvisor.UserOffer()
 	}
-	list := []sandbox.Survey{sandbox.NewSurvey(kernel, gvisor.Check(ctx, o))}
-	if s.user {
+	findings := gvisor.Check(ctx, o)
+	if s.inUser() {
+		dir, err := ownGroup()
+		findings = groupsOf(findings, dir, err)
+	}
+	list := []sandbox.Survey{sandbox.NewSurvey(kernel, findings)}
+	if s.inUser() {
 		only := []sandbox.Finding{{
 			Name: "root", Level: sandbox.Fail, Detail: "the keeper runs as an ordinary user", Fix: "run the keeper as root",
 		}}

@@ -4,9 +4,18 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
+	"cofferdam"
 	"cofferdam/internal/daemon"
+	"cofferdam/internal/userns"
 )
 
-func main() { os.Exit(daemon.Main(os.Args[1:])) }
+func main() {
+	if err := userns.Settle(); err != nil {
+		fmt.Fprintf(os.Stderr, "cofferdam: cannot serve: %v\nhint: %s\n", err, cofferdam.HintOf(err))
+		os.Exit(1)
+	}
+	os.Exit(daemon.Main(os.Args[1:]))
+}

@@ -2,9 +2,7 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -63,17 +61,15 @@ func newServe(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "Start the server, and the keeper unless one answers", Args: none,
 		Long: "Start the server in this process. It keeps everything in one folder. The keeper, which owns the boxes and outlives the server, is started " +
-			"beside it unless one answers; one of another build is replaced, at once or when its last box has ended. Both need root in this version." + exits(0, 1, 2, 4, 130),
-		Example: "  sudo cofferdam serve\n  sudo cofferdam serve --state /srv/cofferdam --listen off",
+			"beside it unless one answers; one of another build is replaced, at once or when its last box has ended. Root runs both as they are; an ordinary user runs them in a user namespace, " +
+			"which takes a range of ids (docs/tiers.md)." + exits(0, 1, 2, 4, 130),
+		Example: "  sudo cofferdam serve\n  cofferdam serve    # as an ordinary user\n  sudo cofferdam serve --state /srv/cofferdam --listen off",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(a, c)
 			if err != nil {
 				return err
 			}
 			server := filepath.Join(conf.Programs, "cofferdam-server")
-			if err := rooted(); err != nil {
-				return err
-			}
 			given := s.given(a, c)
 			args := []string{server}
 			for name, value := range given {
@@ -86,14 +82,6 @@ func newServe(a *app) *cobra.Command {
 	}
 	s.add(c)
 	return c
-}
-
-// rooted refuses a user who cannot run the server.
-func rooted() error {
-	if uid := os.Geteuid(); uid != 0 {
-		return &cofferdam.Error{Op: "cli.Serve", Kind: cofferdam.Forbidden, Subject: "starting the server", Reason: fmt.Sprintf("it needs root in this version, and this is uid %d", uid), Hint: "sudo cofferdam serve"}
-	}
-	return nil
 }
 
 // execProgram replaces this process.

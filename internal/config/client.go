@@ -40,10 +40,22 @@ func LoadClient(flags map[string]string, getenv func(string) string) (Client, er
 		c.Sources[name] = "default"
 		return otherwise
 	}
-	c.Server = choose("server", "COFFERDAM_SERVER", file.Server, "unix:"+DefaultSocket)
+	c.Server = choose("server", "COFFERDAM_SERVER", file.Server, "unix:"+usualSocket(getenv))
 	c.TokenFile = choose("token-file", "COFFERDAM_TOKEN_FILE", file.TokenFile, "")
 	c.NoInput = choose("no-input", "COFFERDAM_NO_INPUT", "", "") != ""
 	return c, c.check()
+}
+
+// usualSocket is that of the user's own server, if it has one, or else the
+// machine's.
+func usualSocket(getenv func(string) string) string {
+	if os.Geteuid() != 0 {
+		own := filepath.Join(UserState(getenv), "run", "cofferdam.sock")
+		if _, err := os.Stat(own); err == nil {
+			return own
+		}
+	}
+	return DefaultSocket
 }
 
 func (c Client) check() error {

@@ -79,7 +79,7 @@ func Load(flags map[string]string, getenv func(string) string) (Config, error) {
 	if err := file.fill(&c); err != nil {
 		return Config{}, err
 	}
-	if err := c.defaults(); err != nil {
+	if err := c.defaults(getenv); err != nil {
 		return Config{}, err
 	}
 	return c, c.check()
@@ -102,13 +102,29 @@ func where(source string, s Setting, file string) string {
 	return "file " + file
 }
 
+// UserState is the state folder of an ordinary user who names none.
+func UserState(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "cofferdam")
+	}
+	home := getenv("HOME")
+	if !filepath.IsAbs(home) {
+		return DefaultState // which the first check of it will refuse
+	}
+	return filepath.Join(home, ".local", "state", "cofferdam")
+}
+
 // defaults fills what nobody set. A state folder of one's own gets its sockets
 // inside, so that two servers on one machine need one flag each.
-func (c *Config) defaults() error {
-	run := DefaultRun
+func (c *Config) defaults(getenv func(string) string) error {
+	usual, run := DefaultState, DefaultRun
+	if os.Geteuid() != 0 {
+		usual = UserState(getenv)
+		run = filepath.Join(usual, "run")
+	}
 	if c.State == "" {
-		c.State = DefaultState
-	} else if c.State != DefaultState {
+		c.State = usual
+	} else if c.State != usual {
 		run = filepath.Join(c.State, "run")
 	}
 	fill := func(field *string, value string) {

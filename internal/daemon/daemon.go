@@ -36,6 +36,14 @@ func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	if os.Geteuid() != 0 {
+		exit, err := asUser(ctx, args)
+		if err != nil {
+			return tell(ctx, os.Stderr, err)
+		}
+		return exit
+	}
+	ctx = withStarter(ctx)
 	c, err := config.FromArgs(args, os.Getenv)
 	if err == nil {
 		err = Run(ctx, c)

@@ -116,7 +116,6 @@ func TestFaults(t *testing.T) {
 		name, level, fix string
 		spoil            func(*Options)
 	}{
-		{"root", Fail, "sudo", func(o *Options) { o.Host.UID = func() int { return 1000 } }},
 		{"programs", Fail, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, "cofferdam-init")) }},
 		{"programs", Fail, "make build", func(o *Options) { os.Chmod(filepath.Join(o.Config.Programs, "cofferdam-runsc"), 0o644) }},
 		{"keeper", Fail, "--check", keeper("", errors.New("exec format error"))},

@@ -173,7 +173,7 @@ func (r *Repos) command(ctx context.Context, c child) *exec.Cmd {
 		"--core=0", fmt.Sprintf("--as=%d", maxAddressSpace), fmt.Sprintf("--fsize=%d", int64(maxFileSize)),
 		fmt.Sprintf("--nofile=%d", maxOpenFiles), fmt.Sprintf("--cpu=%d", int(c.timeout.Seconds())),
 	}
-	if c.uid >= FirstUser { // another owner's processes are not ours to count
+	if c.uid >= r.first { // another owner's processes are not ours to count
 		args = append(args, fmt.Sprintf("--nproc=%d", maxProcesses))
 	}
 	args = append(args, "--")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/internal/userns"
 )
 
 const testID = cofferdam.RepoID("r-00000000000000000000000000000001")
@@ -33,7 +34,12 @@ func open(t testing.TB) *Repos {
 
 // testUser keeps the processes of this test apart from those of another one
 // that runs at the same time.
-func testUser() uint32 { return FirstUser + uint32(os.Getpid()) }
+func testUser() uint32 {
+	if userns.Inside() {
+		return FirstOfUser + uint32(os.Getpid())%1000
+	}
+	return FirstUser + uint32(os.Getpid())
+}
 
 func openMirror(t testing.TB) *Repos {
 	t.Helper()

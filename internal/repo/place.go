@@ -78,8 +78,18 @@ func (r *Repos) Upstream(path string) (Place, error) {
 		dir += "/.git"
 	}
 	st := info.Sys().(*syscall.Stat_t)
+	if r.inside && st.Uid == nobody {
+		return Place{}, &cofferdam.Error{
+			Op: "repo.Upstream", Kind: cofferdam.Unavailable, Subject: "open upstream",
+			Reason: path + " belongs to another user, and git works in an upstream as its owner", Hint: "use a repository of the server's own user, or run the server as root",
+		}
+	}
+	gid := st.Gid
+	if r.inside && gid == nobody {
+		gid = 0 // the user's own: it cannot take another of its groups along
+	}
 	return Place{
-		uid: st.Uid, gid: st.Gid, dir: dir, level: leaf,
+		uid: st.Uid, gid: gid, dir: dir, level: leaf,
 		binds:  []bind{{host: real, inside: "/upstream", write: true, exec: true}},
 		config: []string{"-c", "safe.directory=*", "-c", "gc.autoDetach=false", "-c", "receive.autogc=false", "-c", "core.fsmonitor=false"},
 	}, nil

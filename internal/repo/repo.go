@@ -32,12 +32,20 @@ import (
 	"syscall"
 
 	"cofferdam"
+	"cofferdam/internal/userns"
 )
 
 // FirstUser is the user id of the first mirror; each further one gets the next.
 // It lies above the ranges that Debian, systemd (up to 1,879,048,191) and
 // container tools hand out, and below 2³¹.
 const FirstUser = 2_000_000_000
+
+// FirstOfUser is FirstUser where the server runs in the user namespace of an
+// ordinary user, whose range has some 65,000 ids.
+const FirstOfUser = 10_000
+
+// nobody is the id that a user namespace shows for every owner it does not know.
+const nobody = 65_534
 
 // MaxRepos is how many mirrors one installation may have: it bounds user ids
 // and locks. Ten times what a large organisation keeps on one host.
@@ -74,9 +82,10 @@ var receiveHook []byte
 type Repos struct {
 	dir, viewDir, hookDir, configFile string
 
-	git   string                // absolute, below /usr
-	first uint32                // FirstUser
-	slots [levels]chan struct{} // one per running git process
+	git    string                // absolute, below /usr
+	first  uint32                // FirstUser, or FirstOfUser
+	inside bool                  // a user namespace that does not know every user of the host
+	slots  [levels]chan struct{} // one per running git process
 
 	mu     sync.Mutex
 	locks  map[cofferdam.RepoID]chan struct{} // guarded by mu; one per mirror, so at most MaxRepos
@@ -84,10 +93,11 @@ type Repos struct {
 }
 
 // Open opens the folder of mirrors, making it if it is missing. It must be
-// called by root, because every git process gets a user id of its own.
+// called by root, or by uid 0 of a namespace of an ordinary user, because every
+// git process gets a user id of its own.
 func Open(dir string) (*Repos, error) {
 	if os.Geteuid() != 0 {
-		return nil, unavailable("open repositories", "git runs under a user id of its own, and only root can give it one", "run cofferdam serve as root")
+		return nil, unavailable("open repositories", "git runs under a user id of its own, and only root can give it one", "run cofferdam serve, which enters a user namespace where it has to")
 	}
 	git, err := findGit()
 	if err != nil {
@@ -99,6 +109,9 @@ func Open(dir string) (*Repos, error) {
 	r := &Repos{
 		dir: dir, viewDir: filepath.Join(dir, "view"), hookDir: filepath.Join(dir, "hooks"), configFile: filepath.Join(dir, "config"),
 		git: git, first: FirstUser, locks: map[cofferdam.RepoID]chan struct{}{}, owners: map[cofferdam.RepoID]uint32{},
+	}
+	if userns.Inside() {
+		r.first, r.inside = FirstOfUser, true
 	}
 	for l := range r.slots {
 		r.slots[l] = make(chan struct{}, maxChildren)
@@ -194,7 +207,7 @@ func (r *Repos) readOwners() error {
 		if err != nil {
 			return err
 		}
-		if uid := info.Sys().(*syscall.Stat_t).Uid; uid >= FirstUser {
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid >= r.first {
 			r.owners[id] = uid
 		}
 	}

@@ -109,7 +109,19 @@ func Settle() error {
 		return refused(err)
 	}
 	args := append([]string{os.Args[0]}, os.Args[2:]...)
-	return refused(unix.Exec("/proc/self/exe", args, os.Environ()))
+	return refused(unix.Exec("/proc/self/exe", args, append(os.Environ(), startedVariable+"=1")))
+}
+
+// startedVariable tells a program that Settle has started it. It is read and
+// taken away by Started.
+const startedVariable = "COFFERDAM_IN_USER_NAMESPACE"
+
+// Started says, once, whether Settle has started this program: then there is a
+// Starter.
+func Started() bool {
+	yes := os.Getenv(startedVariable) != ""
+	_ = os.Unsetenv(startedVariable) // it cannot fail for this name
+	return yes
 }
 
 // Starter returns what ends when the starter of a program of Command does.

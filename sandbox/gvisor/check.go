@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
@@ -253,9 +252,6 @@ func (c *checker) state(context.Context) (string, string, error) {
 	dir := c.nearest()
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", "choose a state folder that can be written", fmt.Errorf("%s: %w", dir, err)
-	}
-	if _, err := runFolder(c.o, ""); err != nil {
-		return "", cofferdam.HintOf(err), err
 	}
 	free, _, err := mount.Space(dir)
 	if err != nil {

@@ -54,7 +54,8 @@ type Driver struct {
 	conf     *config.Config
 	flags    []string
 	cgroups  cgroups
-	watched  bool // there are no control groups
+	watched  bool     // there are no control groups
+	held     *os.File // the run folder of an ordinary user, locked; nil: root's
 	projects *quota.Projects
 	keeps    *disk.Store // workspaces
 	checker  checker
@@ -82,16 +83,14 @@ func New(o Options) (*Driver, error) {
 	}
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
-	state, err := runFolder(o, name)
-	if err != nil {
-		return nil, err
-	}
+	state := runFolder(o, name)
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
 	d.shelf.Dir, d.shelf.Tier, d.shelf.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
 	silenceLibrary()
 	// An error here is a finding of Check, and Create refuses.
-	d.cgroups, err = findCgroups("/" + name)
+	groups, err := findCgroups("/" + name)
+	d.cgroups = groups
 	d.withoutGroups(err)
 	if d.conf, err = configuration(d.flags); err != nil {
 		return nil, fmt.Errorf("configuring gvisor: %w", err)
@@ -101,7 +100,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d.checker = checker{o: o, parent: d.cgroups.parent}
 	d.templates.dir = filepath.Join(o.Root, "program")
-	err = d.prepare()
+	err = errors.Join(d.prepare(), d.holdRunFolder())
 	if err == nil {
 		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.GVisor, d.templates.kept)
 	}

@@ -69,21 +69,42 @@ func userLacks(c sandbox.Capability, why string) error {
 }
 
 // runFolder is where gVisor's own files are: a short path, since there are
-// sockets in it, which an ordinary user has in the state folder.
-func runFolder(o Options, name string) (string, error) {
+// sockets in it. An ordinary user has it in the state folder, or, where that
+// has a long path, below /tmp.
+func runFolder(o Options, name string) string {
 	if !o.User {
-		return filepath.Join("/run", name), nil
+		return filepath.Join("/run", name)
 	}
 	const longest = 40 // of 107 bytes of a socket's path, the rest is a file's name
-	dir := filepath.Join(o.Root, "run")
-	if len(dir) > longest {
-		return "", &cofferdam.Error{
-			Op: "gvisor.New", Kind: cofferdam.Invalid, Subject: "state folder " + o.Root,
-			Reason: fmt.Sprintf("its path has %d bytes, and gVisor makes sockets in it", len(o.Root)),
-			Hint:   fmt.Sprintf("give a path of at most %d bytes with --state", longest-len("/run")),
-		}
+	if dir := filepath.Join(o.Root, "run"); len(dir) <= longest {
+		return dir
 	}
-	return dir, nil
+	return filepath.Join("/tmp", name)
+}
+
+// holdRunFolder makes the run folder of an ordinary user. In /tmp anybody may
+// make one of that name first: then there is none for us. The lock keeps those
+// away who tidy /tmp up.
+func (d *Driver) holdRunFolder() error {
+	if !d.o.User {
+		return nil
+	}
+	if err := os.Mkdir(d.state, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	f, err := os.OpenFile(d.state, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		return errors.Join(fmt.Errorf("%s is another user's, or open to others: have it removed", d.state), f.Close())
+	}
+	d.held = f
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 }
 
 // makeInMemory makes a workspace on a tmpfs that cannot grow beyond size.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -173,14 +174,56 @@ func TestUserWorkspaceHasItsSize(t *testing.T) {
 	}
 }
 
-func TestUserStateFolderIsShort(t *testing.T) {
-	for root, fits := range map[string]bool{"/" + strings.Repeat("x", 35): true, "/" + strings.Repeat("x", 36): false} {
-		dir, err := runFolder(Options{Root: root, User: true}, "")
-		if (err == nil) != fits || fits && dir != root+"/run" {
-			t.Errorf("%d bytes: %q, %v", len(root), dir, err)
+func TestUserRunFolderIsShort(t *testing.T) {
+	for root, want := range map[string]string{
+		"/" + strings.Repeat("x", 35): "/" + strings.Repeat("x", 35) + "/run",
+		"/" + strings.Repeat("x", 36): "/tmp/c-1",
+	} {
+		if dir := runFolder(Options{Root: root, User: true}, "c-1"); dir != want {
+			t.Errorf("%d bytes: %q", len(root), dir)
 		}
-		if _, err := runFolder(Options{Root: root}, "x"); err != nil { // root's is elsewhere
-			t.Error(err)
+	}
+	if dir := runFolder(Options{Root: "/" + strings.Repeat("x", 99)}, "c-1"); dir != "/run/c-1" { // root's is elsewhere
+		t.Error(dir)
+	}
+}
+
+// A folder of that name that is somebody else's, open to others or a link is not
+// taken.
+func TestUserRunFolderIsOwn(t *testing.T) {
+	dir := t.TempDir()
+	d := &Driver{o: Options{User: true}, state: filepath.Join(dir, "run")}
+	for name, make := range map[string]func() error{
+		"a link":         func() error { return os.Symlink(dir, d.state) },
+		"open to others": func() error { return errors.Join(os.Mkdir(d.state, 0o700), os.Chmod(d.state, 0o777)) },
+		"a file":         func() error { return os.WriteFile(d.state, nil, 0o600) },
+		"another user's": func() error {
+			if os.Geteuid() != 0 {
+				return os.Symlink(dir, d.state)
+			}
+			return errors.Join(os.Mkdir(d.state, 0o700), os.Chown(d.state, 1, 1))
+		},
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
 		}
+		if err := d.holdRunFolder(); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+		if err := os.RemoveAll(d.state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.holdRunFolder(); err != nil {
+		t.Fatal(err)
+	}
+	defer d.held.Close()
+	other, err := os.Open(d.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("who tidies up is not kept away: %v", err)
 	}
 }

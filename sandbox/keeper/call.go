@@ -92,8 +92,7 @@ func because(ctx context.Context, err error) error {
 func (c *call) do(ctx context.Context) (reply, error) {
 	switch c.r.Op {
 	case opHello:
-		info, err := c.info(ctx)
-		return reply{Info: info}, err
+		return reply{Info: c.info()}, nil
 	case opClaim:
 		token, err := c.lease.claim(ctx)
 		return reply{Token: token}, err
@@ -117,7 +116,8 @@ func (c *call) do(ctx context.Context) (reply, error) {
 		return reply{}, c.drop(ctx)
 	}
 	b, err := c.open(ctx)
-	if c.r.Op == opDestroy && cofferdam.KindOf(err) == cofferdam.NotFound {
+	if c.r.Op == opDestroy && err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		c.drain.gone(c.r.Box)
 		return reply{}, nil // destroying twice is no error
 	}
 	if err != nil {
@@ -140,7 +140,11 @@ func (c *call) do(ctx context.Context) (reply, error) {
 	case opKill:
 		return reply{}, b.Kill(ctx, c.r.Exec)
 	case opDestroy:
-		return reply{}, b.Destroy(ctx)
+		err := b.Destroy(ctx)
+		if err == nil {
+			c.drain.gone(c.r.Box)
+		}
+		return reply{}, err
 	}
 	return c.live(ctx, b)
 }
@@ -223,12 +227,15 @@ func (c *call) create(ctx context.Context) (reply, error) {
 			Hint:    "ask for one of those, or run the keeper on a host that has that tier",
 		}
 	}
-	if err := c.drain.begin("create box " + string(c.r.Spec.ID)); err != nil {
+	first, err := c.drain.begin(c.r.Spec.ID)
+	if err != nil {
 		return reply{}, err
 	}
-	defer c.drain.end()
 	b, err := d.Create(ctx, *c.r.Spec)
 	if err != nil {
+		if first {
+			c.drain.gone(c.r.Spec.ID)
+		}
 		return reply{}, err
 	}
 	st, err := b.Status(ctx)

@@ -52,7 +52,7 @@ type server struct {
 	slots    chan struct{} // one for each call under way
 	patience time.Duration // with a client's first words
 	lease    *lease
-	drain    drain
+	drain    *drain
 }
 
 func newServer(drivers map[sandbox.Tier]sandbox.Driver, o Options) *server {
@@ -62,7 +62,7 @@ func newServer(drivers map[sandbox.Tier]sandbox.Driver, o Options) *server {
 	return &server{
 		o: o, drivers: drivers, tiers: slices.Sorted(maps.Keys(drivers)), log: o.Log, process: os.Getpid(),
 		slots: make(chan struct{}, maxConnections), patience: firstWords,
-		lease: openLease(o.State), drain: drain{empty: make(chan struct{})},
+		lease: openLease(o.State), drain: newDrain(),
 	}
 }
 
@@ -78,6 +78,13 @@ func (s *server) each() []sandbox.Driver {
 }
 
 func (s *server) run(ctx context.Context, l *net.UnixListener) error {
+	for _, d := range s.each() {
+		list, err := d.List(ctx)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		s.drain.has(list)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -163,7 +170,7 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	if err := c.serve(ctx); err != nil && ctx.Err() == nil {
 		s.log.DebugContext(ctx, "answer call", slog.Any("op", r.Op), slog.Any("box", r.Box), slog.Any("err", err))
 	}
-	s.drain.settle(func() (int, error) { return s.count(context.WithoutCancel(ctx)) })
+	s.drain.settle()
 }
 
 // admit refuses strangers and other versions.

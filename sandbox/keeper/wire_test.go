@@ -28,6 +28,8 @@ func (w *wired) Open(_ context.Context, id cofferdam.BoxID) (sandbox.Box, error)
 	return w, nil
 }
 
+func (w *wired) List(context.Context) ([]sandbox.Status, error) { return nil, nil }
+
 func (w *wired) Status(context.Context) (sandbox.Status, error) {
 	return sandbox.Status{ID: "b-1"}, nil
 }
