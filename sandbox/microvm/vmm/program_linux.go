@@ -199,10 +199,13 @@ func (p *Process) Over() bool {
 	}
 }
 
-// KillFor is Kill with a reason, which Words repeats.
+// KillFor ends the program for a reason, which Words repeats. It does not wait: the
+// kernel may not let go of a program that hangs.
 func (p *Process) KillFor(why string) {
 	_, _ = p.Write([]byte("\nended by the driver: " + why + "\n")) // only keeps it
-	p.Kill()
+	if !p.Over() {
+		_ = sandbox.Signal(p.PID, unix.SIGKILL) // it may be gone by now
+	}
 }
 
 // onOwnThread runs fn on a thread that is thrown away afterwards and is never
