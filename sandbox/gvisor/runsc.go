@@ -164,6 +164,9 @@ func nameBox(conf *config.Config, c *container.Container, name string) error {
 func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (*container.Container, error) {
 	process.Lock()
 	defer process.Unlock()
+	if err := keepPackets(); err != nil {
+		return nil, err
+	}
 	formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
 	os.Stdin, os.Stdout, os.Stderr = in, out, out
 	defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()

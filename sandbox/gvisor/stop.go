@@ -152,7 +152,10 @@ func (b *box) fail(why, lost string) {
 
 // restore lets a box that is on disk go on. One that cannot is failed.
 func (b *box) restore(ctx context.Context) error {
-	err := b.net.Renew()
+	err := dropPackets(b.net.Path())
+	if err == nil {
+		err = b.net.Renew()
+	}
 	if err == nil {
 		b.container, err = launch(b, b.path(suspendedDir), b.rest.ends)
 	}
