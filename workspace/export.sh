@@ -11,11 +11,13 @@ unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 theirs=/work/.git
 format=sha1
 if [ "$(head -n 1 "$TIPS" | wc -c)" -gt 42 ]; then format=sha256; fi
-ours=/tmp/export.git
 # What is written goes where more is free.
 free() { df -Pk "$1" | awk 'NR==2 {print $4}'; }
-if [ "$(free /work)" -gt "$(free /tmp)" ]; then ours=$(mktemp -d /work/.export-XXXXXX)/git; fi
-trap 'case "$ours" in /work/*) rm -rf "${ours%/git}" ;; esac' EXIT
+at=/tmp
+if [ "$(free /work)" -gt "$(free /tmp)" ]; then at=/work; fi
+dir=$(mktemp -d $at/.export-XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+ours=$dir/git
 git init -q --bare --template= --object-format=$format "$ours" 1>&2
 mkdir -p "$ours/info"
 printf '/lost+found/\n/.export-*/\n' >"$ours/info/exclude"
@@ -27,18 +29,18 @@ git="git --git-dir=$ours"
 
 # refs: those in one file, then the loose ones, which are newer.
 {
-	[ ! -f "$theirs/packed-refs" ] || head -n 5000 "$theirs/packed-refs" | awk '$2 ~ /^refs\/(heads|tags)\// {print $1, $2}'
+	[ ! -f "$theirs/packed-refs" ] || head -n 5000 "$theirs/packed-refs" | awk '$2 ~ /^refs\/(heads|tags)\// || $2 == "refs/stash" {print $1, $2}'
 	if [ -d "$theirs/refs" ]; then
 		(cd "$theirs" && find refs/heads refs/tags refs/stash -type f 2>/dev/null | head -n 5000 | while IFS= read -r name; do
 			IFS= read -r id <"$name" || :
 			echo "$id $name"
 		done)
 	fi
-} 2>/dev/null | awk 'length($1) >= 40 && $1 ~ /^[0-9a-f]+$/ && $2 ~ /^refs\/[A-Za-z0-9._\/@+=-]+$/ && NF == 2 {at[$2] = $1} END {for (r in at) print at[r], r}' | head -n 990 >/tmp/refs
+} 2>/dev/null | awk 'length($1) >= 40 && $1 ~ /^[0-9a-f]+$/ && $2 ~ /^refs\/[A-Za-z0-9._\/@+=-]+$/ && NF == 2 {at[$2] = $1} END {for (r in at) print at[r], r}' | head -n 990 >"$dir/refs"
 while read -r id name; do
 	[ "$name" != refs/stash ] || name=refs/heads/stash
 	if $git cat-file -e "$id^{commit}" 2>/dev/null; then $git update-ref "$name" "$id" 2>/dev/null || :; fi
-done </tmp/refs
+done <"$dir/refs"
 
 # HEAD, which may be on a branch or on none.
 head=
@@ -73,14 +75,14 @@ if [ "$tree" != "$before" ] && { [ -n "$before" ] || [ "$tree" != "$empty" ]; };
 fi
 
 # What the repository has is left out.
-$git cat-file --batch-check='%(objectname) %(objecttype)' <"$TIPS" | awk '$2 == "commit" {print "^" $1}' >/tmp/had
+$git cat-file --batch-check='%(objectname) %(objecttype)' <"$TIPS" | awk '$2 == "commit" {print "^" $1}' >"$dir/had"
 if [ -z "$($git for-each-ref --count=1)" ]; then exit 0; fi
-if [ "$($git rev-list --count --all --stdin </tmp/had)" = 0 ]; then exit 0; fi
-if ! $git rev-list --objects --quiet --all --stdin </tmp/had 1>&2; then
+if [ "$($git rev-list --count --all --stdin <"$dir/had")" = 0 ]; then exit 0; fi
+if ! $git rev-list --objects --quiet --all --stdin <"$dir/had" 1>&2; then
 	# Its history is not whole: the files alone are.
 	$git for-each-ref --format='delete %(refname)' | $git update-ref --stdin
 	rm -f "$GIT_INDEX_FILE"
 	adds
 	$git update-ref refs/heads/uncommitted "$(echo "$NOTE Its history could not be read." | $git commit-tree "$($git write-tree)")"
 fi
-$git bundle create -q - --all --stdin </tmp/had
+$git bundle create -q - --all --stdin <"$dir/had"

@@ -1,0 +1,498 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/session"
+)
+
+// world is all that a Keeper works with, kept in maps. Its boxes say what they
+// are told to.
+type world struct {
+	sandbox.Lacks
+	t       *testing.T
+	now     time.Time
+	dir     string
+	point   func(string)
+	says    string // of a box that reads
+	exit    int    // of that box
+	created int
+	stuck   error // of RemoveWorkspace
+	silent  error // of Record
+
+	mu      sync.Mutex
+	records map[sandbox.WorkspaceID]Record
+	disks   map[sandbox.WorkspaceID]sandbox.Workspace
+	tries   map[cofferdam.SessionID]int
+	events  []cofferdam.Event
+	k       *Keeper
+	change  func(*Options)
+}
+
+func newWorld(t *testing.T, change func(*Options)) *world {
+	w := &world{
+		Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, t: t, now: time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC), dir: t.TempDir(), says: "what a box says",
+		records: map[sandbox.WorkspaceID]Record{}, disks: map[sandbox.WorkspaceID]sandbox.Workspace{}, tries: map[cofferdam.SessionID]int{}, change: change,
+	}
+	w.restart()
+	return w
+}
+
+func (w *world) restart() {
+	w.t.Helper()
+	o := Options{
+		Dir: w.dir, Driver: worldDriver{w}, Store: worldStore{w}, Record: w, Now: func() time.Time { return w.now }, Point: func(name string) {
+			if w.point != nil {
+				w.point(name)
+			}
+		},
+		Tips: func(context.Context, cofferdam.RepoID) ([]cofferdam.Commit, error) { return nil, nil },
+		Bundle: func(_ context.Context, _ cofferdam.RepoID, from io.Reader, to io.Writer) (int, []cofferdam.Ref, error) {
+			n, err := io.Copy(to, from)
+			return int(n), []cofferdam.Ref{"refs/heads/uncommitted"}, err
+		},
+	}
+	if w.change != nil {
+		w.change(&o)
+	}
+	var err error
+	if w.k, err = New(o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// attempt has a session work in a workspace and leave it.
+func (w *world) attempt(number int64) Record {
+	w.t.Helper()
+	p := w.plan(number, 1, 1)
+	lease, err := w.k.Take(w.t.Context(), p, sandbox.GVisor)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.disks[lease.ID] = sandbox.Workspace{ID: lease.ID, Tier: sandbox.GVisor, Size: 4 << 30, Used: 1 << 30, Epoch: lease.Epoch}
+	if err := errors.Join(w.k.Ready(w.t.Context(), p), w.k.Left(w.t.Context(), p)); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.records[lease.ID]
+}
+
+func (w *world) plan(number int64, attempt, try int) session.Plan {
+	p := session.Plan{
+		ID: cofferdam.SessionID(fmt.Sprintf("s-%d-%d-%d", number, attempt, try)), Task: cofferdam.TaskID(fmt.Sprintf("t-%d", number)), Number: number, Attempt: attempt,
+	}
+	p.Scope = cofferdam.Scope{Organization: "o-1", Project: "p-1"}
+	w.tries[p.ID] = try
+	return p
+}
+
+func (w *world) sweep() error { return w.k.Sweep(w.t.Context()) }
+
+func (w *world) mustSweep() {
+	w.t.Helper()
+	if err := w.sweep(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) kinds() (list []string) {
+	for _, e := range w.events {
+		if !e.Durable {
+			w.t.Errorf("%s is not durable", e.Kind)
+		}
+		list = append(list, strings.TrimPrefix(e.Kind, "workspace."))
+	}
+	return list
+}
+
+func (w *world) wantKinds(want ...string) {
+	w.t.Helper()
+	if got := w.kinds(); !slices.Equal(got, want) {
+		w.t.Errorf("on record: %v, want %v", got, want)
+	}
+}
+
+// What a world is for a Keeper.
+
+func (w *world) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, error) {
+	if w.silent == nil {
+		w.events = append(w.events, e)
+	}
+	return e, w.silent
+}
+
+func (w *world) WorkspaceOf(_ context.Context, t cofferdam.TaskID, attempt int) (Record, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.records {
+		if r.Task == t && r.Attempt == attempt {
+			return r, nil
+		}
+	}
+	return Record{}, &cofferdam.Error{Op: "world", Kind: cofferdam.NotFound}
+}
+
+func (w *world) AddWorkspace(_ context.Context, r Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.records[r.ID] = r
+	return nil
+}
+
+func (w *world) ChangeWorkspace(_ context.Context, id sandbox.WorkspaceID, change func(*Record) error) (Record, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, ok := w.records[id]
+	if !ok {
+		return r, &cofferdam.Error{Op: "world", Kind: cofferdam.NotFound}
+	}
+	err := change(&r)
+	if err == nil {
+		w.records[id] = r
+	}
+	return r, err
+}
+
+func (w *world) SessionTry(_ context.Context, id cofferdam.SessionID) (int, error) {
+	return w.tries[id], nil
+}
+
+func (w *world) Check(context.Context) ([]sandbox.Finding, error)           { return nil, nil }
+func (w *world) Open(context.Context, cofferdam.BoxID) (sandbox.Box, error) { return nil, nil }
+func (w *world) List(context.Context) ([]sandbox.Status, error)             { return nil, nil }
+func (w *world) RemoveSnapshot(context.Context, sandbox.SnapshotID) error   { return nil }
+
+func (w *world) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
+	if w.stuck == nil {
+		delete(w.disks, id)
+	}
+	return w.stuck
+}
+
+// worldStore and worldDriver keep two methods of one name apart.
+type worldStore struct{ *world }
+
+func (s worldStore) Workspaces(context.Context) (list []Record, err error) {
+	for _, r := range s.records {
+		if r.Removed.IsZero() || r.Bundle != nil {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b Record) int { return int(b.Number - a.Number) })
+	return list, nil
+}
+
+type worldDriver struct{ *world }
+
+func (d worldDriver) Workspaces(context.Context) (list []sandbox.Workspace, err error) {
+	for _, v := range d.disks {
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func (d worldDriver) Create(_ context.Context, s sandbox.Spec) (sandbox.Box, error) {
+	d.created++
+	if s.Workspace == "" || s.Epoch == 0 || s.Tier != sandbox.GVisor {
+		d.t.Errorf("box for an export: %+v", s)
+	}
+	return reader{w: d.world}, nil
+}
+
+// reader is the box that reads a workspace.
+type reader struct {
+	sandbox.Box
+	w *world
+}
+
+func (r reader) Start(context.Context, sandbox.Command) error { return nil }
+func (r reader) Destroy(context.Context) error                { return nil }
+func (r reader) Attach(_ context.Context, _ cofferdam.ExecID, _ sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
+	err := sink(sandbox.Stdout, 0, []byte(r.w.says))
+	if err == nil {
+		err = sink(sandbox.Stderr, 0, []byte("fatal: said on the way\n"))
+	}
+	return sandbox.Result{Exit: r.w.exit}, err
+}
+
+const day = 24 * time.Hour
+
+// TestNoticeExportRemoval: 14 days after the last session a workspace goes; a day
+// before that it is told, and what is in it is exported first.
+func TestNoticeExportRemoval(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.attempt(1)
+	w.now = w.now.Add(DefaultKeep - Notice - time.Minute)
+	w.mustSweep()
+	w.wantKinds()
+	w.now = w.now.Add(2 * time.Minute)
+	w.mustSweep()
+	w.mustSweep()
+	w.wantKinds("notice")
+	v, err := w.k.View(t.Context(), r.Scope, "t-1")
+	if err != nil || v.State != cofferdam.WorkspaceKept || v.Noticed.IsZero() || v.Until.Before(w.now) || v.Until.After(w.now.Add(Notice+time.Hour)) {
+		t.Errorf("%+v %v", v, err)
+	}
+	w.now = w.now.Add(Notice - time.Minute)
+	w.mustSweep()
+	w.wantKinds("notice")
+	w.now = w.now.Add(2 * time.Minute)
+	w.mustSweep()
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove")
+	if len(w.disks) != 0 || w.created != 1 {
+		t.Errorf("%d disks are left, %d boxes read", len(w.disks), w.created)
+	}
+	f, err := w.k.Bundle(t.Context(), r.Scope, "t-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if text, err := io.ReadAll(f); err != nil || string(text) != w.says {
+		t.Errorf("bundle: %q %v", text, err)
+	}
+	w.now = w.now.Add(DefaultBundles - time.Hour)
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove")
+	w.now = w.now.Add(2 * time.Hour)
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove", "remove")
+	if left, err := os.ReadDir(w.dir); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder: %v %v", left, err)
+	}
+}
+
+// TestNoRemovalWithoutNotice: a server that was away for months tells first.
+func TestNoRemovalWithoutNotice(t *testing.T) {
+	w := newWorld(t, nil)
+	w.attempt(1)
+	w.now = w.now.Add(100 * day)
+	w.mustSweep()
+	w.mustSweep()
+	w.wantKinds("notice")
+	w.now = w.now.Add(Notice + time.Minute)
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove")
+}
+
+// TestWhoComesBackIsNotRemoved: a session that takes a workspace up puts its end
+// off, also between its export and its removal.
+func TestWhoComesBackIsNotRemoved(t *testing.T) {
+	w := newWorld(t, nil)
+	w.attempt(1)
+	w.now = w.now.Add(100 * day)
+	w.mustSweep()
+	w.now = w.now.Add(Notice + time.Minute)
+	w.point = func(string) {
+		w.point = nil
+		lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor)
+		if err != nil || !lease.Ready {
+			t.Errorf("taking it up: %+v %v", lease, err)
+		}
+	}
+	if err := w.sweep(); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+		t.Errorf("%v", err)
+	}
+	if len(w.disks) != 1 {
+		t.Error("it was removed under its session")
+	}
+	w.mustSweep()
+	w.wantKinds("notice", "export")
+}
+
+// TestCrashBetweenExportAndRemoval: what comes after an export that is on disk
+// does not read again.
+func TestCrashBetweenExportAndRemoval(t *testing.T) {
+	w := newWorld(t, nil)
+	w.attempt(1)
+	w.now = w.now.Add(100 * day)
+	w.mustSweep()
+	w.now = w.now.Add(Notice + time.Minute)
+	func() {
+		defer func() { _ = recover() }()
+		w.point = func(name string) { panic(name) }
+		_ = w.sweep()
+	}()
+	if len(w.disks) != 1 {
+		t.Fatal("it is gone already")
+	}
+	w.point = nil
+	if err := os.WriteFile(filepath.Join(w.dir, "w-1.new-half"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.mustSweep()
+	if w.created != 1 || len(w.disks) != 0 {
+		t.Errorf("%d boxes read, %d disks are left", w.created, len(w.disks))
+	}
+	w.wantKinds("notice", "export", "remove")
+	if left, err := os.ReadDir(w.dir); err != nil || len(left) != 1 {
+		t.Errorf("in the folder: %v %v", left, err)
+	}
+}
+
+// TestWhatCannotBeExportedStays until a person discards it.
+func TestWhatCannotBeExportedStays(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.attempt(1)
+	w.exit = 128
+	w.now = w.now.Add(100 * day)
+	w.mustSweep()
+	w.now = w.now.Add(Notice + time.Minute)
+	if err := w.sweep(); err == nil || !strings.Contains(err.Error(), "said on the way") {
+		t.Errorf("%v", err)
+	}
+	w.mustSweep() // it is not tried at once
+	if w.created != 1 || len(w.disks) != 1 {
+		t.Errorf("%d boxes, %d disks", w.created, len(w.disks))
+	}
+	if v, err := w.k.View(t.Context(), r.Scope, "t-1"); err != nil || !strings.Contains(v.Note, "cannot be exported") {
+		t.Errorf("%+v %v", v, err)
+	}
+	w.now = w.now.Add(retryPause + time.Minute)
+	if err := w.sweep(); err == nil || w.created != 2 {
+		t.Errorf("%v, %d boxes", err, w.created)
+	}
+	if err := w.k.Remove(t.Context(), r.Scope, cofferdam.Principal{Kind: cofferdam.Person, Name: "ada"}, "t-1", false); err == nil || len(w.disks) != 1 {
+		t.Errorf("removed without its export: %v", err)
+	}
+	if err := w.k.Remove(t.Context(), r.Scope, cofferdam.Principal{Kind: cofferdam.Person, Name: "ada"}, "t-1", true); err != nil || len(w.disks) != 0 {
+		t.Errorf("%v, %d disks", err, len(w.disks))
+	}
+	if last := w.events[len(w.events)-1]; last.Actor.Name != "ada" || last.Kind != cofferdam.EventWorkspaceRemove {
+		t.Errorf("on record: %+v", last)
+	}
+}
+
+// TestNothingToExport: a box that says nothing has found nothing.
+func TestNothingToExport(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.attempt(1)
+	w.says = ""
+	if _, err := w.k.Export(t.Context(), r.Scope, "t-1"); cofferdam.KindOf(err) != cofferdam.NotFound || err == nil {
+		t.Errorf("nothing was said: %v", err)
+	}
+	w.wantKinds("export")
+}
+
+// TestNoRecordNoRemoval: what cannot be put on record does not happen.
+func TestNoRecordNoRemoval(t *testing.T) {
+	w := newWorld(t, nil)
+	w.attempt(1)
+	w.now = w.now.Add(100 * day)
+	w.silent = errors.New("disk full")
+	if err := w.sweep(); err == nil {
+		t.Error("a notice that is not on record")
+	}
+	w.silent = nil
+	w.mustSweep()
+	w.now = w.now.Add(Notice + time.Minute)
+	w.silent = errors.New("disk full")
+	if err := w.sweep(); err == nil || len(w.disks) != 1 {
+		t.Errorf("%v, %d disks", err, len(w.disks))
+	}
+	w.silent, w.stuck = nil, errors.New("busy")
+	w.now = w.now.Add(retryPause + time.Minute)
+	if err := w.sweep(); err == nil || len(w.disks) != 1 {
+		t.Errorf("%v", err)
+	}
+	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor); err != nil {
+		t.Errorf("a removal that failed keeps it: %v", err)
+	}
+}
+
+// TestSizeOfAll: of those that together are too large, the ones unused for
+// longest go, with their notice.
+func TestSizeOfAll(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.MaxSize = 2 << 30 })
+	for n := int64(1); n <= 3; n++ {
+		w.attempt(n)
+		w.now = w.now.Add(time.Hour)
+	}
+	w.mustSweep()
+	w.wantKinds("notice")
+	if w.events[0].Resource != "t-1" {
+		t.Errorf("noticed %s", w.events[0].Resource)
+	}
+	w.now = w.now.Add(Notice + time.Minute)
+	w.mustSweep()
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove")
+	if len(w.disks) != 2 {
+		t.Errorf("%d are left", len(w.disks))
+	}
+}
+
+// TestLateSession: a session that came before another of its attempt gets nothing.
+func TestLateSession(t *testing.T) {
+	w := newWorld(t, nil)
+	first, second := w.plan(1, 1, 1), w.plan(1, 1, 2)
+	a, err := w.k.Take(t.Context(), first, sandbox.GVisor)
+	if err != nil || a.Ready {
+		t.Fatal(a, err)
+	}
+	again, err := w.k.Take(t.Context(), first, sandbox.GVisor)
+	if err != nil || again != a {
+		t.Errorf("the same session again: %+v %v", again, err)
+	}
+	if err := w.k.Ready(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.k.Take(t.Context(), second, sandbox.GVisor)
+	if err != nil || b.ID != a.ID || b.Epoch <= a.Epoch || !b.Ready {
+		t.Errorf("%+v %v", b, err)
+	}
+	if _, err := w.k.Take(t.Context(), first, sandbox.GVisor); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+		t.Errorf("late: %v", err)
+	}
+	left := w.records[a.ID].Left
+	w.now = w.now.Add(time.Hour)
+	if err := w.k.Left(t.Context(), first); err != nil || !w.records[a.ID].Left.Equal(left) {
+		t.Errorf("a late word counts: %v", err)
+	}
+	// The next attempt has one of its own, unless it is given this one.
+	other, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor)
+	if err != nil || other.ID == a.ID || other.Ready {
+		t.Errorf("%+v %v", other, err)
+	}
+}
+
+// TestPassOn gives a workspace to the next attempt, or takes that back.
+func TestPassOn(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.attempt(1)
+	task := cofferdam.Task{ID: "t-1", Number: 1, Attempt: 1}
+	undo, err := w.k.PassOn(t.Context(), task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	undo()
+	if w.records[r.ID].Attempt != 1 {
+		t.Error("it was not taken back")
+	}
+	if _, err = w.k.PassOn(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor)
+	if err != nil || lease.ID != r.ID || !lease.Ready || lease.Epoch <= r.Epoch {
+		t.Errorf("%+v %v", lease, err)
+	}
+	if _, err := w.k.PassOn(t.Context(), cofferdam.Task{ID: "t-9", Number: 9, Attempt: 1}); cofferdam.KindOf(err) != cofferdam.Conflict || cofferdam.HintOf(err) == "" {
+		t.Errorf("none to pass on: %v", err)
+	}
+	// Another tier cannot have the disk: it begins anew.
+	if lease, err = w.k.Take(t.Context(), w.plan(1, 2, 2), sandbox.Process); err != nil || lease.Ready {
+		t.Errorf("of another tier: %+v %v", lease, err)
+	}
+}
