@@ -158,6 +158,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"largest push", "2 GiB", "internal/repo/repo.go", "MaxPush"},
 		{"requests of one session served at once", "4", "gateway/git/gateway.go", "maxExchanges"},
 		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
+		{"`--copy`", "256 folders", "internal/local/copy_linux.go", "maxCopyDepth"},
+		{"`--copy`", "8 tries", "internal/local/copy_linux.go", "maxCopyTries"},
 		{"its trace", "the last 200", "internal/local/record.go", "keptTraces"},
 		{"its trace", "60 seconds", "internal/local/record.go", "settled"},
 		{"on a Mac", "1,024 paths", "sandbox/seatbelt/profile.go", "MaxPaths"},

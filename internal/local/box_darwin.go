@@ -2,6 +2,10 @@ package local
 
 import (
 	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"syscall"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/seatbelt"
@@ -10,8 +14,17 @@ import (
 // walls are what a run is enclosed by, for its record.
 const walls = "seatbelt"
 
-// copyFlags make cp copy a folder as it is, sharing data where the disk can.
-var copyFlags = []string{"-a", "-c"}
+// copyTree copies a folder as it is, sharing data where the disk can. It goes by
+// paths: what swaps folders for links meanwhile has what they lead to copied.
+func copyTree(ctx context.Context, from, to string) error {
+	cmd := exec.CommandContext(ctx, "cp", "-a", "-c", "--", from, to)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.CombinedOutput()
+	if reason, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n"); err != nil && reason != "" {
+		return errors.New(reason)
+	}
+	return err
+}
 
 // enclose runs the command in its box.
 func (r *run) enclose(ctx context.Context) (sandbox.Result, error) {

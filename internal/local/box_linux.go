@@ -12,8 +12,8 @@ import (
 // walls are what a run is enclosed by, for its record.
 const walls = "namespaces landlock seccomp"
 
-// copyFlags make cp copy a folder as it is, sharing data where the disk can.
-var copyFlags = []string{"-a", "--reflink=auto"}
+// copyTree copies a folder as it is, sharing data where the disk can.
+func copyTree(ctx context.Context, from, to string) error { return copyFolder(ctx, from, to, nil) }
 
 // enclose runs the command in its box.
 func (r *run) enclose(ctx context.Context) (sandbox.Result, error) { return r.box().Run(ctx) }

@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"cofferdam"
 )
@@ -154,14 +151,8 @@ func (w *workspace) copy(ctx context.Context, s state, id cofferdam.SessionID) e
 		return failed(plain(err), err)
 	}
 	to := filepath.Join(place, filepath.Base(w.dir))
-	cmd := exec.CommandContext(ctx, "cp", append(slices.Clone(copyFlags), "--", w.dir, to)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		reason, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		if reason == "" {
-			reason = plain(err)
-		}
+	if err := copyTree(ctx, w.dir, to); err != nil {
+		reason := plain(err)
 		if gone := os.RemoveAll(place); gone != nil {
 			reason += "; what was copied is left in " + place
 		}

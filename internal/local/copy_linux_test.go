@@ -1,0 +1,108 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCopyFollowsNoSwap: an entry that another process swaps for a link after it
+// was looked at is not read through that link, wherever in the tree it is.
+func TestCopyFollowsNoSwap(t *testing.T) {
+	for _, what := range []string{"file", "folder", "deep", "pipe", "top"} {
+		t.Run(what, func(t *testing.T) {
+			dir := real(t)
+			shell(t, dir, "mkdir -p shop/folder/sub secret/sub && echo canary > secret/file && echo canary > secret/sub/file && echo plain > shop/file && echo plain > shop/folder/file && echo plain > shop/folder/sub/file")
+			shop := filepath.Join(dir, "shop")
+			swap := func(path, target string) {
+				if err := errors.Join(os.RemoveAll(path), os.Symlink(target, path)); err != nil {
+					t.Error(err)
+				}
+			}
+			swaps := map[string]func(){
+				"file":   func() { swap(filepath.Join(shop, "file"), "../secret/file") },
+				"folder": func() { swap(filepath.Join(shop, "folder"), "../secret") },
+				"deep":   func() { swap(filepath.Join(shop, "folder/sub"), "../../secret/sub") },
+				"pipe": func() {
+					path := filepath.Join(shop, "file")
+					if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
+						t.Error(err)
+					}
+				},
+			}
+			at := map[string]string{"file": "file", "folder": "folder", "deep": "folder/sub", "pipe": "file"}[what]
+			done := false
+			between := func(path string) {
+				if path == at && !done {
+					done = true
+					swaps[what]()
+				}
+			}
+			if what == "top" {
+				swap(shop, "secret")
+			}
+			to := filepath.Join(dir, "copy")
+			err := copyFolder(t.Context(), shop, to, between)
+			if what == "top" && !errors.Is(err, unix.ELOOP) || what != "top" && (err != nil || !done) {
+				t.Errorf("%v, swapped: %t", err, done)
+			}
+			if out := shell(t, dir, "test ! -d copy || ! grep -rl canary copy"); out != "" {
+				t.Errorf("copied: %s", out)
+			}
+			// Control: by its name, as it was looked at, the same entry is the secret.
+			if what != "pipe" {
+				if out := shell(t, dir, "grep -Rl canary shop/"); !strings.Contains(out, "file") {
+					t.Errorf("control: %q", out)
+				}
+			}
+		})
+	}
+}
+
+// TestCopyOfABusyFolder: one that is swapped again and again ends the copy, one
+// that goes away is not in it, and who does not want it any more is heard.
+func TestCopyOfABusyFolder(t *testing.T) {
+	dir := real(t)
+	shell(t, dir, "mkdir -p shop/x && echo a > shop/gone && echo b > shop/stays && mkfifo shop/pipe && touch -d 2001-02-03T04:05:06Z shop/stays shop/x shop")
+	shop := filepath.Join(dir, "shop")
+	attributes := unix.Setxattr(filepath.Join(shop, "stays"), "user.kind", []byte("v"), 0) == nil
+	shell(t, dir, "touch -d 2001-02-03T04:05:06Z shop/stays shop/x shop")
+	if err := copyFolder(t.Context(), shop, filepath.Join(dir, "one"), func(path string) {
+		if path == "gone" {
+			os.Remove(filepath.Join(shop, path))
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if out := shell(t, dir, "ls -A one | tr '\\n' ' '; test -p one/pipe && stat -c %Y one one/x one/stays | sort -u"); out != "pipe stays x 981173106\n" {
+		t.Errorf("the copy: %q", out)
+	}
+	value := make([]byte, 8)
+	if n, err := unix.Getxattr(filepath.Join(dir, "one/stays"), "user.kind", value); attributes && (err != nil || string(value[:n]) != "v") {
+		t.Errorf("its attribute: %q, %v", value[:max(n, 0)], err)
+	}
+	n := 0
+	err := copyFolder(t.Context(), shop, filepath.Join(dir, "two"), func(path string) {
+		if path == "stays" || path == "x" { // each look sees the other kind
+			n++
+			shell(t, shop, "if test -f stays; then rm stays; mkdir stays; else rmdir stays; echo b > stays; fi")
+		}
+	})
+	if !errors.Is(err, errSwapped) || n < maxCopyTries {
+		t.Errorf("after %d swaps: %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := copyFolder(ctx, shop, filepath.Join(dir, "three"), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	shell(t, dir, "p=deep; for i in $(seq 300); do p=$p/d; done; mkdir -p $p")
+	if err := copyFolder(t.Context(), filepath.Join(dir, "deep"), filepath.Join(dir, "four"), nil); err == nil || !strings.Contains(err.Error(), "deep") {
+		t.Errorf("300 folders deep: %v", err)
+	}
+}
