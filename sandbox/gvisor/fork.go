@@ -60,10 +60,16 @@ func (b *box) fork(ctx context.Context) error {
 	return nil
 }
 
+// alike is s without what two boxes may differ in so that one can go on as the other.
+func alike(s sandbox.Spec) sandbox.Spec {
+	s.ID, s.Snapshot, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", 0
+	return s
+}
+
 // key names all that boxes must have in common so that one can go on as another:
 // everything but id and hostname, with the image and environment as they are now.
 func (d *Driver) key(s sandbox.Spec) (string, error) {
-	s.ID, s.Snapshot, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", 0
+	s = alike(s)
 	binds, err := boundFolders(s.Image)
 	if err != nil {
 		return "", err

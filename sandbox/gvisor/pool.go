@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +29,8 @@ const (
 	// shrinkTime is what the kernel of a box takes to hand memory back, measured:
 	// 1.3 MiB go within 50 ms, nothing later.
 	shrinkTime     = 50 * time.Millisecond
-	minFreePercent = 10 // percent of the host's memory below which the pool is given up
+	refillAfter    = 200 * time.Millisecond // a claim: its first command takes some 10 ms
+	minFreePercent = 10                     // percent of the host's memory below which the pool is given up
 )
 
 // pool makes boxes ahead. They wait stopped, so that they cost no time; one that
@@ -70,6 +73,7 @@ func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
 	if p.size <= 0 || spec.SetupPhase || spec.Snapshot != "" || spec.Workspace != "" && p.d.keeps.Has(spec.Workspace) {
 		return nil
 	}
+	defer p.rouse(spec)()
 	key, err := p.key(spec)
 	if err != nil {
 		return nil // making the box will say why
@@ -85,6 +89,35 @@ func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
 		}
 		p.d.o.Log.WarnContext(ctx, "a box that was made ahead does not answer", slog.Any("box", b.name), slog.Any("err", err))
 		b.abandon(ctx)
+	}
+}
+
+// rouse lets the box go on that will most likely be the one, while its image is
+// looked at: both take some milliseconds. What it returns stops the box again if
+// it is still in the pool.
+func (p *pool) rouse(spec sandbox.Spec) (doze func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last *kind
+	for _, k := range p.kinds {
+		newer := last == nil || k.asked.After(last.asked)
+		if newer && len(k.boxes) > 0 && (k.spec.Workspace == "") == (spec.Workspace == "") && reflect.DeepEqual(alike(k.spec), alike(spec)) {
+			last = k
+		}
+	}
+	if last == nil {
+		return func() {}
+	}
+	b := last.boxes[0]
+	_ = sandbox.Signal(b.container.SandboxPid(), unix.SIGCONT) // one that has ended is found by its claim
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, k := range p.kinds {
+			if slices.Contains(k.boxes, b) { // what was claimed is in no kind, and is never stopped here
+				_ = sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
+			}
+		}
 	}
 }
 
@@ -170,6 +203,11 @@ func (p *pool) run(ctx context.Context) {
 		case <-look.C:
 			p.trim(ctx, time.Now())
 		case <-p.more:
+			select { // who claimed a box wants the processors now
+			case <-ctx.Done():
+				return
+			case <-time.After(refillAfter):
+			}
 		}
 		for ctx.Err() == nil && p.makeOne(ctx) {
 		}

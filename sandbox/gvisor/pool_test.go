@@ -214,3 +214,28 @@ func TestPoolThatCannotMakeMore(t *testing.T) {
 	}
 	waiting(t, d, 2) // and it makes them again
 }
+
+// TestPoolStopsWhatWasNotTaken: a box that was let go on for a claim which then
+// has another one, or none, is stopped again; one that was taken is not.
+func TestPoolStopsWhatWasNotTaken(t *testing.T) {
+	d := newPooled(t, 1)
+	first := newBox(t, d)
+	b := waiting(t, d, 1)[0]
+	spec := b.spec
+	doze := d.pool.rouse(spec)
+	if out, r := sh(t, first, "echo x"); out != "x" || r.Exit != 0 {
+		t.Errorf("%q %+v", out, r)
+	}
+	doze()
+	if !isStopped(t, b) {
+		t.Error("it goes on in the pool")
+	}
+	spec.Limits.PIDs++
+	d.pool.rouse(spec)() // nothing is of that kind
+	doze = d.pool.rouse(b.spec)
+	taken := newBox(t, d)
+	doze()
+	if out, r := sh(t, taken, "echo x"); nameOf(taken) != b.name || out != "x" || r.Exit != 0 {
+		t.Errorf("claimed %s, want %s: %q %+v", nameOf(taken), b.name, out, r)
+	}
+}
