@@ -186,6 +186,10 @@ func (b *box) run(ctx context.Context, from string) error {
 		saved := savedIn(from)
 		m.Incoming = &saved
 	}
+	// What a monitor before left there goes: this one gets an empty folder.
+	if err := errors.Join(os.RemoveAll(m.Dir), os.Mkdir(m.Dir, 0o700)); err != nil {
+		return err
+	}
 	var ours, theirs [2]*os.File
 	var err error
 	defer func() { closeAll(theirs[:]) }()

@@ -47,7 +47,7 @@ type Machine struct {
 	ID             string // letters, digits and hyphens, at most 64
 	KVM            bool
 	UID            int    // of the monitor's process
-	Dir            string // a folder of this monitor alone, which goes with the box
+	Dir            string // an empty folder of this monitor alone, which goes with the machine
 	Kernel, Initrd string
 	Memory         string // a file of Size bytes, which the monitor shares and may write; "" unless SharesMemory
 	Size           int64
