@@ -17,7 +17,9 @@ type Environment struct {
 	Allow   []string  `json:"allow,omitempty"`  // what they could reach
 	Size    int64     `json:"size"`             // bytes
 	Created time.Time `json:"created"`
-	Used    time.Time `json:"used,omitzero"` // last
+	Used    time.Time `json:"used,omitzero"`   // last
+	Before  time.Time `json:"before,omitzero"` // when the one was made that a rollback goes back to
+	Gone    string    `json:"gone,omitempty"`  // why only the one before is there; "" if it is itself
 }
 
 // PruneRequest says which environments are to go. Zero fields bound nothing.

@@ -21,6 +21,11 @@ func (c *Client) RemoveEnvironment(ctx context.Context, name string) error {
 	return c.call(ctx, request{method: "DELETE", path: at("environments", name)}, nil)
 }
 
+// RollbackEnvironment puts the result of the setup before the last one back.
+func (c *Client) RollbackEnvironment(ctx context.Context, name string) error {
+	return c.call(ctx, request{method: "POST", path: at("environments", name) + "/rollback"}, nil)
+}
+
 // PruneEnvironments removes by age and size, and returns what went.
 func (c *Client) PruneEnvironments(ctx context.Context, r cofferdam.PruneRequest) ([]cofferdam.Environment, error) {
 	l, err := post[list[cofferdam.Environment]](ctx, c, "/v1/environments/prune", r, "")

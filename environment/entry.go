@@ -26,10 +26,12 @@ type Entry struct {
 	Name       string           `json:"name"`
 	Definition Definition       `json:"definition"`
 	Created    time.Time        `json:"created"`
-	Why        string           `json:"why"`            // it was made
-	Gone       string           `json:"gone,omitempty"` // why it was removed; "" if it is there
-	Used       time.Time        `json:"-"`              // last
-	Size       int64            `json:"-"`              // bytes on disk
+	Why        string           `json:"why"`             // it was made
+	Gone       string           `json:"gone,omitempty"`  // why it was removed; "" if it is there
+	Before     time.Time        `json:"before,omitzero"` // when the one was made whose place it took, if that is kept
+	Kept       time.Time        `json:"kept,omitzero"`   // since then its age counts, if not since Created
+	Used       time.Time        `json:"-"`               // last
+	Size       int64            `json:"-"`               // bytes on disk
 }
 
 func (c *Cache) path(d cofferdam.Digest, suffix string) string {
@@ -61,7 +63,7 @@ func (c *Cache) look(w Want, d cofferdam.Digest, now time.Time) (hit bool, why s
 	case err != nil:
 		return false, "", unavailable(c.dir, err)
 	}
-	if age := now.Sub(e.Created); age > oldest {
+	if age := now.Sub(later(e.Created, e.Kept)); age > oldest {
 		return false, fmt.Sprintf("the one there was is older than %s", oldest), nil
 	}
 	if err := os.Chtimes(c.path(d, ".img"), now, now); err != nil {
@@ -145,36 +147,65 @@ func (c *Cache) entries() (all []Entry) {
 	return all
 }
 
-// List returns the environments of a project that are there, newest first.
+// List returns the environments of a project that are there, or that could be
+// rolled back to, newest first.
 func (c *Cache) List(scope cofferdam.Scope) []Entry {
 	var all []Entry
 	for _, e := range c.entries() {
-		info, err := os.Stat(c.path(e.Digest, ".img"))
-		if err != nil || e.Definition.Scope != scope {
+		if e.Definition.Scope != scope {
 			continue
 		}
-		e.Used, e.Size = info.ModTime(), info.Size()
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			e.Size = st.Blocks * 512 // images are sparse
+		there := false
+		for _, suffix := range []string{".img", ".before"} {
+			info, err := os.Stat(c.path(e.Digest, suffix))
+			if err != nil {
+				continue
+			}
+			there = true
+			e.Used = later(e.Used, info.ModTime())
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				e.Size += st.Blocks * 512 // images are sparse
+			}
 		}
-		all = append(all, e)
+		if there {
+			all = append(all, e)
+		}
 	}
 	slices.Reverse(all)
 	return all
 }
 
-// forget removes an image and keeps why. A box that uses it keeps it until it ends.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// forget removes an image, with the one before it, and keeps why. A box that uses
+// it keeps it until it ends.
 func (c *Cache) forget(d cofferdam.Digest, why string) error {
+	if err := os.Remove(c.path(d, ".before")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return c.drop(d, why)
+}
+
+// drop removes an image and keeps why, and the one before it.
+func (c *Cache) drop(d cofferdam.Digest, why string) error {
 	if err := os.Remove(c.path(d, ".img")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if e, ok := c.read(d); ok {
 		e.Gone = why
+		if _, err := os.Stat(c.path(d, ".before")); err != nil {
+			e.Before = time.Time{}
+		}
 		if err := c.write(e); err != nil {
 			return err
 		}
 	}
-	gone := slices.DeleteFunc(c.entries(), func(e Entry) bool { return e.Gone == "" })
+	gone := slices.DeleteFunc(c.entries(), func(e Entry) bool { return e.Gone == "" || !e.Before.IsZero() })
 	for _, e := range gone[:max(0, len(gone)-maxGone)] {
 		if err := os.Remove(c.path(e.Digest, ".json")); err != nil {
 			return err

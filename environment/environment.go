@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +25,8 @@ import (
 )
 
 // MaxImages bounds the images of all projects together. One of Claude Code
-// takes about 300 MB of disk, so a full cache takes some 10 GB.
+// takes about 300 MB of disk, so a full cache takes some 10 GB, and as much again
+// if each has one before it; see Rollback.
 const MaxImages = 32
 
 // idle is how long an image must have been unused before it is removed to make
@@ -135,29 +135,34 @@ func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Conte
 	if err := c.makeRoom(now); err != nil {
 		return f, unavailable(c.dir, err)
 	}
-	if err := c.make(ctx, f.Path, build); err != nil {
+	before, err := c.make(ctx, f.Digest, build)
+	if err != nil {
 		return f, err
 	}
-	return f, c.write(Entry{Digest: f.Digest, Name: w.Name, Definition: w.Definition, Created: now, Why: f.Why})
+	return f, c.write(Entry{Digest: f.Digest, Name: w.Name, Definition: w.Definition, Created: now, Why: f.Why, Before: before})
 }
 
 // make builds beside the final path and moves the result there when it is whole.
-func (c *Cache) make(ctx context.Context, path string, build func(context.Context, string) error) error {
-	half := strings.TrimSuffix(path, ".img") + ".building"
+// It returns when the one was made whose place it took, if there was one.
+func (c *Cache) make(ctx context.Context, d cofferdam.Digest, build func(context.Context, string) error) (before time.Time, err error) {
+	half := c.path(d, ".building")
 	if err := os.RemoveAll(half); err != nil {
-		return unavailable(c.dir, err)
+		return before, unavailable(c.dir, err)
 	}
-	err := build(ctx, half)
+	err = build(ctx, half)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err == nil {
-		if err = os.Rename(half, path); err == nil {
-			return nil
+		if before, err = c.keep(d); err == nil {
+			err = os.Rename(half, c.path(d, ".img"))
+		}
+		if err == nil {
+			return before, nil
 		}
 		err = unavailable(c.dir, err)
 	}
-	return errors.Join(err, os.RemoveAll(half))
+	return before, errors.Join(err, os.RemoveAll(half))
 }
 
 // turn waits until nobody builds that definition, and takes the turn.

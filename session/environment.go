@@ -221,7 +221,11 @@ func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 		group.Wait()
 		if err := first(errs); err != nil {
 			if f := (*failure)(nil); errors.As(err, &f) && i >= len(a.made.Maintenance) && a.env.Path != "" && a.atBase() {
-				err = errors.Join(err, forgiven(a.o.Environments.Remove(a.plan.Scope, a.env.Digest, "a readiness command did not pass in it")))
+				before, rejected := a.o.Environments.Reject(a.plan.Scope, a.env.Digest, "a readiness command did not pass in it")
+				if before {
+					err = fail(f.code, f.reason+"; the one before it is kept: cofferdam environment rollback "+string(a.env.Digest))
+				}
+				err = errors.Join(err, rejected)
 			}
 			return err
 		}
@@ -247,12 +251,4 @@ func first(errs []error) error {
 		}
 	}
 	return nil
-}
-
-// forgiven passes over what is not there any more.
-func forgiven(err error) error {
-	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
-		return nil
-	}
-	return err
 }

@@ -13,7 +13,7 @@ import (
 
 func newEnvironment(a *app) *cobra.Command {
 	return newNoun("environment", "See and remove what boxes are made from",
-		newEnvironmentList(a), newEnvironmentView(a), newEnvironmentRemove(a), newEnvironmentPrune(a))
+		newEnvironmentList(a), newEnvironmentView(a), newEnvironmentRemove(a), newEnvironmentRollback(a), newEnvironmentPrune(a))
 }
 
 func newEnvironmentList(a *app) *cobra.Command {
@@ -59,7 +59,14 @@ func newEnvironmentView(a *app) *cobra.Command {
 			for _, h := range e.Allow {
 				lines = append(lines, label{"allow", h})
 			}
-			return append(lines, label{"size", mebibytes(e.Size)}, label{"created", stamp(e.Created)}, label{"used", stamp(e.Used)})
+			lines = append(lines, label{"size", mebibytes(e.Size)}, label{"created", stamp(e.Created)}, label{"used", stamp(e.Used)})
+			if !e.Before.IsZero() {
+				lines = append(lines, label{"before", "one made " + stamp(e.Before) + " is kept: cofferdam environment rollback"})
+			}
+			if e.Gone != "" {
+				lines = append(lines, label{"gone", e.Gone})
+			}
+			return lines
 		}),
 	}
 }
@@ -71,6 +78,25 @@ func newEnvironmentRemove(a *app) *cobra.Command {
 			"an image that was used within a day stays." + calling(),
 		Example: "  cofferdam environment remove 5f1c09ab",
 		RunE:    a.removing("environment", (*client.Client).RemoveEnvironment),
+	}
+}
+
+func newEnvironmentRollback(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "rollback DIGEST", Short: "Go back to the setup's result before the last one", Args: exactly("DIGEST"),
+		Long: "When a setup runs again with the same definition, because its result was too old, the one before is kept. This puts it back in its place, where it " +
+			"counts as made now. A box that runs keeps what it has. An earlier definition has an environment of its own: revert the file." + calling(),
+		Example: "  cofferdam environment rollback 5f1c09ab",
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
+			if err := cl.RollbackEnvironment(c.Context(), args[0]); err != nil {
+				return err
+			}
+			e, err := cl.Environment(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.environments([]cofferdam.Environment{e})
+		}),
 	}
 }
 

@@ -74,7 +74,7 @@ func word(e environment.Entry) cofferdam.Environment {
 	d := e.Definition
 	return cofferdam.Environment{
 		Schema: "cofferdam/environment/v1", Digest: e.Digest, Kind: "setup", Scope: d.Scope, Name: e.Name, Image: d.Image, Why: e.Why,
-		Setup: d.Setup, Allow: d.Allow, Size: e.Size, Created: e.Created.UTC(), Used: e.Used.UTC(),
+		Setup: d.Setup, Allow: d.Allow, Size: e.Size, Created: e.Created.UTC(), Used: e.Used.UTC(), Before: e.Before, Gone: e.Gone,
 	}
 }
 
@@ -85,6 +85,11 @@ func (k kept) RemoveEnvironment(scope cofferdam.Scope, d cofferdam.Digest, why s
 		return k.images.Remove(scope, d, time.Now())
 	}
 	return err
+}
+
+// RollbackEnvironment implements service.Environments.
+func (k kept) RollbackEnvironment(scope cofferdam.Scope, d cofferdam.Digest, why string) error {
+	return k.setups.Rollback(scope, d, why, time.Now())
 }
 
 // PruneEnvironments implements service.Environments. Images that a box may use

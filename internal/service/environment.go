@@ -15,6 +15,7 @@ type Environments interface {
 	CheckImage(name string) error                                                                            // Invalid if no image can have that name here
 	Environments(scope cofferdam.Scope) []cofferdam.Environment                                              // newest first
 	RemoveEnvironment(scope cofferdam.Scope, d cofferdam.Digest, why string) error                           // Conflict while a box may use it
+	RollbackEnvironment(scope cofferdam.Scope, d cofferdam.Digest, why string) error                         // NotFound if none before it is kept
 	PruneEnvironments(scope cofferdam.Scope, age time.Duration, size int64) ([]cofferdam.Environment, error) // what went
 }
 
@@ -65,6 +66,19 @@ func (s *Service) RemoveEnvironment(ctx context.Context, name string) error {
 		return err
 	}
 	return s.Environments.RemoveEnvironment(s.Scope, e.Digest, by.String()+" removed it")
+}
+
+// RollbackEnvironment puts the result of a setup before the last one back.
+func (s *Service) RollbackEnvironment(ctx context.Context, name string) error {
+	by, err := person(ctx, "service.RollbackEnvironment")
+	if err != nil {
+		return err
+	}
+	e, err := s.Environment(ctx, name)
+	if err != nil {
+		return err
+	}
+	return s.Environments.RollbackEnvironment(s.Scope, e.Digest, by.String()+" went back to it")
 }
 
 // PruneEnvironments removes those that are too old, then those unused for

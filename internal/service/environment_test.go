@@ -16,6 +16,9 @@ func TestEnvironments(t *testing.T) {
 	if err := s.RemoveEnvironment(agent, "aaaa1111"); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("an agent removes: %v", err)
 	}
+	if err := s.RollbackEnvironment(agent, "aaaa1111"); cofferdam.KindOf(err) != cofferdam.Forbidden {
+		t.Errorf("an agent rolled one back: %v", err)
+	}
 	if _, err := s.PruneEnvironments(agent, cofferdam.PruneRequest{Age: 1}); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("an agent prunes: %v", err)
 	}

@@ -30,6 +30,9 @@ func (m *Memory) Environments(scope cofferdam.Scope) []cofferdam.Environment {
 // RemoveEnvironment implements Environments.
 func (m *Memory) RemoveEnvironment(cofferdam.Scope, cofferdam.Digest, string) error { return m.Fail }
 
+// RollbackEnvironment implements Environments.
+func (m *Memory) RollbackEnvironment(cofferdam.Scope, cofferdam.Digest, string) error { return m.Fail }
+
 // PruneEnvironments implements Environments.
 func (m *Memory) PruneEnvironments(scope cofferdam.Scope, _ time.Duration, _ int64) ([]cofferdam.Environment, error) {
 	return m.Environments(scope), m.Fail
