@@ -91,11 +91,8 @@ func (s settings) examine(ctx context.Context) error {
 	}
 	list := []sandbox.Survey{sandbox.NewSurvey(kernel, findings)}
 	if s.inUser() {
-		only := []sandbox.Finding{{
-			Name: "root", Level: sandbox.Fail, Detail: "the keeper runs as an ordinary user", Fix: "run the keeper as root",
-		}}
 		for _, t := range []sandbox.Tier{sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
-			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), only))
+			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), notOfUser(t)))
 		}
 		return print(os.Stdout, list)
 	}
@@ -118,6 +115,19 @@ func (s settings) chosenMonitor() string {
 		return "" // no keeper was started here
 	}
 	return string(data)
+}
+
+// notOfUser says why an ordinary user's keeper has no boxes of a tier.
+func notOfUser(t sandbox.Tier) []sandbox.Finding {
+	f := sandbox.Finding{Name: "root", Level: sandbox.Fail}
+	if t == sandbox.Process {
+		f.Detail = "a keeper tells the commands of such a box apart by group ids that the range of an ordinary user does not have"
+		f.Fix = "run the keeper as root; cofferdam run makes such a box for one command, without a keeper and without root"
+	} else {
+		f.Detail = "a monitor of machines has a user, devices and mounts of its own, which this version gives it as root alone"
+		f.Fix = "run the keeper as root"
+	}
+	return []sandbox.Finding{f}
 }
 
 // examineMachines looks at the tiers of machines, in a folder that is removed

@@ -96,6 +96,8 @@ type waiting struct {
 	began, undone chan struct{}
 }
 
+func (w *waiting) List(context.Context) ([]sandbox.Status, error) { return nil, nil }
+
 func (w *waiting) Create(ctx context.Context, _ sandbox.Spec) (sandbox.Box, error) {
 	close(w.began)
 	<-ctx.Done()
