@@ -70,3 +70,15 @@ func TestManyDescriptors(t *testing.T) {
 		t.Skip("gVisor's package leaves nothing of this process to a box any more")
 	}
 }
+
+// TestCachedNames: however many or few descriptors there are, the names that are
+// kept leave some.
+func TestCachedNames(t *testing.T) {
+	for descriptors, want := range map[uint64]int{
+		0: minNames, 1024: minNames, spareDescriptors: minNames, 20000: 6000, 1 << 20: maxNames, ^uint64(0): maxNames,
+	} {
+		if got := cachedNames(descriptors); got != want {
+			t.Errorf("%d of %d descriptors, want %d", got, descriptors, want)
+		}
+	}
+}

@@ -37,26 +37,35 @@ func start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// cachedNames is how many files and folders the kernel of a box keeps in mind.
-// What is not kept is asked of the host each time; what is kept holds up to three
-// of the descriptors that the kernel of a box may have, which this process hands
-// down: so a third of them, less what sockets and programs take. It is 6,000 of
-// 20,000, and a repository of more files is slower by half.
-func cachedNames() int {
-	const most, spare, each = 16384, 2000, 3
-	var open unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &open) != nil || open.Max > most*each+spare {
-		return most
+// Bounds of the files and folders that the kernel of a box keeps in mind. What it
+// does not is asked of the host each time; what it does holds up to three of the
+// descriptors that it may have, which this process hands down.
+const (
+	maxNames         = 16384
+	minNames         = 1000 // gVisor's own default for one mount
+	spareDescriptors = 2000 // for sockets and programs
+	descriptorsEach  = 3    // to look, to read and to write
+)
+
+// cachedNames is how many that are with so many descriptors: 6,000 of 20,000. A
+// repository of more files than these is slower by half.
+func cachedNames(descriptors uint64) int {
+	if descriptors > maxNames*descriptorsEach+spareDescriptors {
+		return maxNames
 	}
-	return max(1000, (int(open.Max)-spare)/each)
+	return max(minNames, (int(descriptors)-spareDescriptors)/descriptorsEach)
 }
 
 // flags are those of the sandbox program: no overlay, since the root is
 // read-only, and files that nobody else changes, so that they may be cached.
 // docs/PERFORMANCE.md says what each costs.
 func flags(state string) []string {
+	var open unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &open) != nil {
+		open.Max = 0 // the least
+	}
 	return []string{
-		fmt.Sprintf("--dcache=%d", cachedNames()),
+		fmt.Sprintf("--dcache=%d", cachedNames(open.Max)),
 		"--root=" + state, "--platform=systrap", "--network=sandbox", "--overlay2=none",
 		"--file-access=exclusive", "--file-access-mounts=exclusive", "--host-settings=ignore",
 		"--cpu-num-from-quota=true",
