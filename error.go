@@ -105,10 +105,11 @@ func KindOf(err error) Kind {
 
 // HintOf returns the first hint in err's chain, or that of its kind.
 func HintOf(err error) string {
-	for u := err; u != nil; u = errors.Unwrap(u) {
-		if e, ok := u.(*Error); ok && e.Hint != "" {
+	kind := KindOf(err)
+	for e := (*Error)(nil); errors.As(err, &e); err = e.Err { // also into errors that were joined
+		if e.Hint != "" {
 			return e.Hint
 		}
 	}
-	return Kinds()[KindOf(err)].Hint
+	return Kinds()[kind].Hint
 }

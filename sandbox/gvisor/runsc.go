@@ -127,10 +127,10 @@ func createContainer(conf *config.Config, program, id, dir, image string, files 
 }
 
 // writeDown writes all that runs in c to the folder image, which must be empty;
-// afterwards c goes on if it shall, else it ends.
-func writeDown(conf *config.Config, c *container.Container, image string, goOn bool) error {
+// afterwards c goes on.
+func writeDown(conf *config.Config, c *container.Container, image string) error {
 	own := *conf
-	return c.Checkpoint(&own, image, runsc.CheckpointOpts{Compression: statefile.CompressionLevelNone, Resume: goOn})
+	return c.Checkpoint(&own, image, runsc.CheckpointOpts{Compression: statefile.CompressionLevelNone, Resume: true})
 }
 
 // shrink has the kernel of a box give back what it needed to start. It collects

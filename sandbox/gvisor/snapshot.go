@@ -38,7 +38,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(err, b.d.shelf.Drop(s))
+		err = errors.Join(b.d.shelf.Explain(err), b.d.shelf.Drop(s))
 	} else {
 		err = b.d.shelf.Keep(ctx, s)
 	}
@@ -75,7 +75,7 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 	if err := os.Mkdir(s.Path(memoryDir), 0o700); err != nil {
 		return err
 	}
-	if err := writeDown(b.d.conf, b.container, s.Path(memoryDir), true); err != nil {
+	if err := writeDown(b.d.conf, b.container, s.Path(memoryDir)); err != nil {
 		return err
 	}
 	if b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {

@@ -124,12 +124,12 @@ func (b *box) toDisk(ctx context.Context) error {
 	}
 	ends, err := b.Host.Ends()
 	if err == nil {
-		if err = writeDown(b.d.conf, b.container, image, false); err != nil {
+		if err = b.write(image); err != nil {
 			closeAll(ends[:])
 		}
 	}
 	if err != nil {
-		return errors.Join(err, b.Host.Wake(ctx, identity(b.spec)), os.RemoveAll(image))
+		return errors.Join(err, b.Host.Wake(context.WithoutCancel(ctx), identity(b.spec)), os.RemoveAll(image))
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
 	if err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name))); err != nil {
@@ -138,6 +138,18 @@ func (b *box) toDisk(ctx context.Context) error {
 	}
 	b.container = nil
 	return err
+}
+
+// write stops the box and writes it down. It is not told to end with that: gVisor
+// would end it also when the disk is full. After an error it runs.
+func (b *box) write(image string) error {
+	if err := b.container.Pause(); err != nil {
+		return err
+	}
+	if err := writeDown(b.d.conf, b.container, image); err != nil {
+		return errors.Join(b.d.shelf.Explain(err), b.container.Resume())
+	}
+	return nil
 }
 
 // fail ends a box that can neither run nor rest any more.

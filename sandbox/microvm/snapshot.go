@@ -42,7 +42,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(err, b.d.shelf.Drop(s))
+		err = errors.Join(b.d.shelf.Explain(err), b.d.shelf.Drop(s))
 	} else {
 		err = b.d.shelf.Keep(ctx, s)
 	}

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -63,6 +64,8 @@ func testRaces(t *testing.T, s *subject) {
 	wantGone(t, "", b.ID())
 }
 
+var errImpatient = errors.New("the caller went away")
+
 // calls are what callers race with.
 func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Context) error {
 	t.Helper()
@@ -114,6 +117,18 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 	for name, call := range calls {
 		if call == nil {
 			delete(calls, name)
+		}
+	}
+	for _, name := range []string{"pause", "suspend", "resume", "snapshot", "run"} {
+		if call := calls[name]; call != nil { // by somebody who goes away in the middle of it
+			calls[name+" briefly"] = func(ctx context.Context) error {
+				ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(rand.IntN(200))*time.Millisecond, errImpatient)
+				defer cancel()
+				if err := call(ctx); err != nil && ctx.Err() == nil {
+					return err
+				}
+				return nil // done, or given up
+			}
 		}
 	}
 	return calls

@@ -9,6 +9,7 @@
 package shelf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,6 +60,8 @@ func (s *Stored) Path(name string) string { return filepath.Join(s.dir, name) }
 type Shelf struct {
 	Dir  string // absolute; made if missing
 	Tier string // the driver, as it stands in errors
+	// Free is how many bytes stay free on its disk; 0: KeepFree.
+	Free int64
 	// Start starts a program; nil: as it is.
 	Start func(*exec.Cmd) error
 
@@ -160,14 +163,26 @@ func (sh *Shelf) room(need int64) error {
 	for _, n := range sh.adding {
 		need += n
 	}
-	free := int64(st.Bavail) * st.Bsize
-	if free-need >= KeepFree {
+	free, keep := int64(st.Bavail)*st.Bsize, cmp.Or(sh.Free, KeepFree)
+	if free-need >= keep {
 		return nil
 	}
 	return &cofferdam.Error{
 		Op: sh.op("room"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder",
-		Reason: fmt.Sprintf("%d MiB would be written, %d MiB are free and %d MiB must stay so", need>>20, free>>20, int64(KeepFree)>>20),
+		Reason: fmt.Sprintf("%d MiB would be written, %d MiB are free and %d MiB must stay so", need>>20, free>>20, keep>>20),
 		Hint:   "free space there, or remove snapshots",
+	}
+}
+
+// Explain says of an error of writing beside the snapshots when it is that the
+// disk is full; programs and gVisor tell it in words alone.
+func (sh *Shelf) Explain(err error) error {
+	if err == nil || !errors.Is(err, unix.ENOSPC) && !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
+		return err
+	}
+	return &cofferdam.Error{
+		Op: sh.op("write"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder", Reason: "it is full",
+		Hint: "free space there, or remove snapshots", Err: err,
 	}
 }
 
@@ -183,7 +198,7 @@ func (sh *Shelf) Keep(ctx context.Context, s *Stored) error {
 		err = os.Rename(s.dir, dir)
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(s.dir))
+		return errors.Join(sh.Explain(err), os.RemoveAll(s.dir))
 	}
 	s.dir = dir
 	sh.proving.Lock()
