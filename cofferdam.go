@@ -425,6 +425,8 @@ type Status struct {
 	Keepers []Keeper          `json:"keepers"` // that have boxes now, or make them
 	Tasks   map[TaskState]int `json:"tasks"`
 	Waiting []Task            `json:"waiting"` // in review or waiting for a person
+	// Workspaces are those that are about to be removed, and those that cannot be.
+	Workspaces []Workspace `json:"workspaces,omitempty"`
 }
 
 // Keeper is a process that owns boxes. While one replaces another there are two.

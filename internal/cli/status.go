@@ -48,6 +48,9 @@ func newStatus(a *app) *cobra.Command {
 			for _, t := range s.Waiting {
 				fmt.Fprintf(a.Out, "%-13s %s  %s\n", "for you:", t.Short(), clean(cut(t.Request.Text, 60)))
 			}
+			for _, w := range s.Workspaces {
+				fmt.Fprintf(a.Out, "%-13s %s: %s\n", "workspace:", w.Short(), clean(keptLabel(w).value))
+			}
 			return nil
 		},
 	}

@@ -24,7 +24,13 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 			st.Waiting = append(st.Waiting, t)
 		}
 	}
-	return st, nil
+	kept, err := s.Workspaces.List(ctx, s.Scope)
+	for _, w := range kept {
+		if w.State == cofferdam.WorkspaceKept && (!w.Noticed.IsZero() || w.Note != "") {
+			st.Workspaces = append(st.Workspaces, w)
+		}
+	}
+	return st, err
 }
 
 // Examine runs the host checks, as cofferdam doctor does.
