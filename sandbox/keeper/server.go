@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"cofferdam"
 	"cofferdam/sandbox"
 )
@@ -206,23 +204,4 @@ func (s *server) admit(conn *net.UnixConn) error {
 
 func invalid(reason string) error {
 	return &cofferdam.Error{Op: "keeper.Serve", Kind: cofferdam.Invalid, Subject: "call keeper", Reason: reason}
-}
-
-// peerOf asks the kernel who is at the other end.
-func peerOf(conn *net.UnixConn) (unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return unix.Ucred{}, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return unix.Ucred{}, err
-	}
-	if credErr != nil {
-		return unix.Ucred{}, credErr
-	}
-	return *cred, nil
 }
