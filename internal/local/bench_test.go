@@ -75,6 +75,7 @@ func contenders(b *testing.B) []contender {
 		b.Fatal(err)
 	}
 	bundle := ociBundle(b)
+	root := filepath.Join(bundle, "root")
 	n := 0
 	id := func() string {
 		n++
@@ -86,6 +87,9 @@ func contenders(b *testing.B) []contender {
 		{name: "bubblewrap", run: plainly(work, nil, "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--bind", work, work, "true")},
 		{name: "firejail", run: plainly(work, nil, "firejail", "--quiet", "--noprofile", "--net=none", "--private-tmp", "--private-dev", "--caps.drop=all", "--seccomp", "true")},
 	}
+	// These two look for their settings in the caller's own home folder.
+	list = append(list, contender{name: "codex", run: plainly(work, nil, "codex", "sandbox", "--", "true")}, contender{name: "srt", run: plainly(work, nil, "srt", "true")},
+		contender{name: "podman", run: plainly(work, nil, "podman", "run", "--rm", "--network=none", "--read-only", "--rootfs", root, "true")})
 	list = append(list, contender{name: "runc", run: func(*testing.B) *exec.Cmd { return exec.Command("runc", "run", "--bundle", bundle, id()) }})
 	list = append(list, contender{name: "crun", run: func(*testing.B) *exec.Cmd {
 		return exec.Command("crun", "--cgroup-manager=disabled", "run", "--bundle", bundle, id())
