@@ -37,7 +37,8 @@ type SnapshotID string
 // Snapshot is a box at one moment, kept by its driver until it is removed.
 type Snapshot struct {
 	ID     SnapshotID       `json:"id"`
-	Box    cofferdam.BoxID  `json:"box"` // that it was taken of
+	Box    cofferdam.BoxID  `json:"box"`   // that it was taken of
+	Scope  cofferdam.Scope  `json:"scope"` // whose that was; a box of another is not made from it
 	Tier   Tier             `json:"tier"`
 	Digest cofferdam.Digest `json:"digest"` // of all it holds; a box is not made from one that differs
 	Size   int64            `json:"size"`   // bytes on disk
@@ -49,6 +50,9 @@ type Snapshot struct {
 type Spec struct {
 	ID   cofferdam.BoxID // chosen by the caller; creating it twice is a conflict
 	Tier Tier
+	// Scope says whose the box is. A driver decides nothing by it but this: from a
+	// snapshot of another's box none is made.
+	Scope cofferdam.Scope
 	// Image is HostImage (an allow-list of the host's /usr and /etc), HostView
 	// (all of the host, read-only, credentials unreadable) or an absolute folder.
 	Image string

@@ -16,7 +16,7 @@ import (
 
 // spec is what both boxes of a session have in common.
 func (a *attempt) spec() sandbox.Spec {
-	return sandbox.Spec{Tier: a.tier(), Image: a.image.Path, Limits: a.grant.limits, Files: a.o.Trust}
+	return sandbox.Spec{Tier: a.tier(), Scope: a.plan.Scope, Image: a.image.Path, Limits: a.grant.limits, Files: a.o.Trust}
 }
 
 // tier is what the session's boxes must be of: the request's, which was held

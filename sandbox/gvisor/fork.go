@@ -19,7 +19,7 @@ import (
 // of its own: id, hostname and machine id are new, what it draws of the kernel's
 // entropy and its clock are the host's, its workspace and network are its own.
 func (b *box) fork(ctx context.Context) error {
-	s, release, err := b.d.openSnapshot(ctx, b.spec.Snapshot)
+	s, release, err := b.d.openSnapshot(ctx, b.spec.Scope, b.spec.Snapshot)
 	if err != nil {
 		return err
 	}

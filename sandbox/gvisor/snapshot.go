@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/shelf"
@@ -29,7 +30,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		return sandbox.Snapshot{}, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
 	}
 	need := b.d.cgroups.memory(string(b.name)) + usedBytes(b.disk(), b.path("work"))
-	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Tier: sandbox.GVisor, Taken: time.Now()}, need)
+	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -91,8 +92,8 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 
 // openSnapshot returns a snapshot that this gVisor can read. It is not removed
 // until release is called.
-func (d *Driver) openSnapshot(ctx context.Context, id sandbox.SnapshotID) (s *shelf.Stored, release func(), err error) {
-	s, release, err = d.shelf.Open(ctx, id)
+func (d *Driver) openSnapshot(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *shelf.Stored, release func(), err error) {
+	s, release, err = d.shelf.Open(ctx, scope, id)
 	if err == nil && s.Kernel != d.checker.kernel() {
 		release()
 		return nil, nil, missing("snapshot "+string(id), fmt.Sprintf("it was written by %s, and this is %s", s.Kernel, d.checker.kernel()), "remove it and take a new one", nil)

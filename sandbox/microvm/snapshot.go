@@ -34,7 +34,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
-	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
+	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
@@ -99,7 +99,7 @@ func (b *box) key(ctx context.Context) (string, error) {
 // its own: memory, workspace and network are its own, name, machine id, entropy
 // and clock are new.
 func (b *box) fork(ctx context.Context) error {
-	s, release, err := b.d.shelf.Open(ctx, b.spec.Snapshot)
+	s, release, err := b.d.shelf.Open(ctx, b.spec.Scope, b.spec.Snapshot)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/wall"
@@ -131,7 +132,11 @@ func (b *box) plan() (wall.Plan, error) {
 	}
 	for _, f := range append(files, s.Files...) {
 		for _, m := range image {
-			if m.Kind == wall.Bind && s.Image != sandbox.HostView && sandbox.Within(m.To, f.Path) && m.To != f.Path {
+			if m.Kind != wall.Bind || s.Image == sandbox.HostView || !sandbox.Within(m.To, f.Path) || m.To == f.Path {
+				continue
+			}
+			// What is there can be covered, as the certificates are; a new file cannot be made.
+			if at, err := os.Stat(filepath.Join(m.From, strings.TrimPrefix(f.Path, m.To))); err != nil || !at.Mode().IsRegular() {
 				return p, invalid(opCreate, "file "+f.Path, "lies in a folder of the image", "put it under /etc or the home folder")
 			}
 		}

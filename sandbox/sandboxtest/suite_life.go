@@ -156,7 +156,8 @@ func wantCount(t *testing.T, text string) {
 // own, and the box that it was taken of never notices.
 func testFork(t *testing.T, s *subject) {
 	ctx := testContext(t)
-	b := s.box(t, nil)
+	ours, theirs := cofferdam.Scope{Organization: "o-1", Project: "p-1"}, cofferdam.Scope{Organization: "o-1", Project: "p-2"}
+	b := s.box(t, func(spec *sandbox.Spec) { spec.Scope = ours })
 	b.shell(t, "echo old >/work/f; echo old >/tmp/f")
 	b.start(t, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countAloud}, Stdin: true})
 	id := sandbox.SnapshotID(cofferdam.NewID("s"))
@@ -171,13 +172,17 @@ func testFork(t *testing.T, s *subject) {
 	if err != nil {
 		t.Fatalf("%v (%s)", err, cofferdam.HintOf(err))
 	}
-	if snap.ID != id || snap.Box != b.ID() || snap.Tier != s.tier || snap.Digest == "" || snap.Size <= 0 {
+	for _, other := range []cofferdam.Scope{{}, theirs} {
+		_, err := s.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: s.tier, Image: "host", Snapshot: id, Scope: other})
+		wantKind(t, "a box from another project's snapshot", err, cofferdam.NotFound)
+	}
+	if snap.Scope != ours || snap.ID != id || snap.Box != b.ID() || snap.Tier != s.tier || snap.Digest == "" || snap.Size <= 0 {
 		t.Errorf("%+v", snap)
 	}
 	b.shell(t, "echo new >/work/f; echo new >/tmp/f")
 	random := map[string]bool{}
 	for range 2 {
-		c := s.box(t, func(spec *sandbox.Spec) { spec.Snapshot = id })
+		c := s.box(t, func(spec *sandbox.Spec) { spec.Snapshot, spec.Scope = id, ours })
 		if got := c.shell(t, "cat /work/f /tmp/f"); got != "old\nold\n" {
 			t.Errorf("the copy has %q", got)
 		}
@@ -202,7 +207,7 @@ func testFork(t *testing.T, s *subject) {
 			t.Errorf("remove: %v", err)
 		}
 	}
-	_, err = s.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: s.tier, Image: "host", Snapshot: id})
+	_, err = s.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: s.tier, Image: "host", Snapshot: id, Scope: ours})
 	wantKind(t, "a box from a snapshot that is gone", err, cofferdam.NotFound)
 	if err := b.Write(ctx, "count", []byte("3\n"), true); err != nil {
 		t.Fatal(err)

@@ -246,16 +246,17 @@ func (s *Stored) describe(ctx context.Context, sh *Shelf) (string, error) {
 
 // Open returns a snapshot whose every byte is what was kept. It is not removed
 // until release is called.
-func (sh *Shelf) Open(ctx context.Context, id sandbox.SnapshotID) (s *Stored, release func(), err error) {
+func (sh *Shelf) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *Stored, release func(), err error) {
 	if err := sandbox.CheckSnapshotID(sh.op("Create"), id); err != nil {
 		return nil, nil, err
 	}
 	s = &Stored{dir: filepath.Join(sh.Dir, string(id))}
 	data, err := sh.take(id, s.Path(description))
+	missing := &cofferdam.Error{
+		Op: sh.op("Create"), Kind: cofferdam.NotFound, Subject: "snapshot " + string(id), Reason: "there is no such snapshot", Hint: "take one, or start without",
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &cofferdam.Error{
-			Op: sh.op("Create"), Kind: cofferdam.NotFound, Subject: "snapshot " + string(id), Reason: "there is no such snapshot", Hint: "take one, or start without",
-		}
+		return nil, nil, missing
 	}
 	if err != nil {
 		return nil, nil, err
@@ -273,6 +274,10 @@ func (sh *Shelf) Open(ctx context.Context, id sandbox.SnapshotID) (s *Stored, re
 			Op: sh.op("Create"), Kind: cofferdam.Tampered, Subject: "snapshot " + string(id), Err: err,
 			Reason: "it is not what was written: " + err.Error(), Hint: "remove it, and find out who can write to the state folder",
 		}
+	}
+	if s.Scope != scope { // of another project, who is not told that it is there
+		sh.giveBack(id)
+		return nil, nil, missing
 	}
 	return s, sync.OnceFunc(func() { sh.giveBack(id) }), nil
 }

@@ -79,14 +79,14 @@ func TestHalfIsSwept(t *testing.T) {
 	must(t, os.Remove(removing.Path(description)))
 	next := &Shelf{Dir: sh.Dir, Tier: "test"}
 	for name, s := range map[string]*Stored{"half taken": taking, "not renamed": described, "half removed": removing} {
-		_, _, err := next.Open(t.Context(), s.ID)
+		_, _, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID)
 		wantKind(t, name, err, cofferdam.NotFound)
 	}
 	must(t, next.Sweep())
 	if got := list(t, next); len(got) != 1 || got[0] != string(whole.ID) {
 		t.Errorf("left: %q, want only the whole one", got)
 	}
-	_, release, err := next.Open(t.Context(), whole.ID)
+	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, whole.ID)
 	must(t, err)
 	release()
 }
@@ -118,14 +118,14 @@ func TestTamperedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sh := newShelf(t)
 			s, early := keep(t, sh, newID()), keep(t, sh, newID())
-			_, release, err := sh.Open(t.Context(), s.ID)
+			_, release, err := sh.Open(t.Context(), cofferdam.Scope{}, s.ID)
 			must(t, err)
 			release()
 			must(t, change(s), change(early)) // early was never opened: Keep alone has read it
-			_, _, err = sh.Open(t.Context(), early.ID)
+			_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, early.ID)
 			wantKind(t, "open what was kept", err, cofferdam.Tampered)
 			must(t, sh.Remove(early.ID))
-			_, _, err = sh.Open(t.Context(), s.ID)
+			_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, s.ID)
 			wantKind(t, "open", err, cofferdam.Tampered)
 			must(t, sh.Remove(s.ID))
 			if got := list(t, sh); len(got) != 0 {
@@ -141,7 +141,7 @@ func TestReadOnce(t *testing.T) {
 	sh := newShelf(t)
 	s := keep(t, sh, newID())
 	for range 2 {
-		_, release, err := sh.Open(t.Context(), s.ID)
+		_, release, err := sh.Open(t.Context(), cofferdam.Scope{}, s.ID)
 		must(t, err)
 		release()
 	}
@@ -149,7 +149,7 @@ func TestReadOnce(t *testing.T) {
 		t.Errorf("%d stamps, want the one of Keep", len(sh.proved))
 	}
 	next := &Shelf{Dir: sh.Dir, Tier: "test"}
-	_, release, err := next.Open(t.Context(), s.ID)
+	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID)
 	must(t, err)
 	release()
 	if len(next.proved) != 1 {
@@ -164,7 +164,7 @@ func TestBounds(t *testing.T) {
 	for _, bad := range []sandbox.SnapshotID{"", "s-1", "../../etc", "s-0123456789abcdef0123456789abcdeF", "s-0123456789abcdef0123456789abcdef\n"} {
 		_, err := sh.Add(sandbox.Snapshot{ID: bad}, 0)
 		wantKind(t, "add", err, cofferdam.Invalid)
-		_, _, err = sh.Open(t.Context(), bad)
+		_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, bad)
 		wantKind(t, "open", err, cofferdam.Invalid)
 		wantKind(t, "remove", sh.Remove(bad), cofferdam.Invalid)
 	}
@@ -194,10 +194,10 @@ func TestRemovedUnderAReader(t *testing.T) {
 	sh := newShelf(t)
 	id := newID()
 	keep(t, sh, id)
-	s, release, err := sh.Open(t.Context(), id)
+	s, release, err := sh.Open(t.Context(), cofferdam.Scope{}, id)
 	must(t, err)
 	must(t, sh.Remove(id), sh.Remove(id))
-	_, _, err = sh.Open(t.Context(), id)
+	_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, id)
 	wantKind(t, "open", err, cofferdam.NotFound)
 	_, err = sh.Add(sandbox.Snapshot{ID: id}, 0)
 	wantKind(t, "add", err, cofferdam.Conflict)
@@ -240,7 +240,7 @@ func TestManyAtOnce(t *testing.T) {
 						check("keep", errors.Join(fill(s), sh.Keep(t.Context(), s)))
 					}
 				case 1, 2:
-					s, release, err := sh.Open(t.Context(), id)
+					s, release, err := sh.Open(t.Context(), cofferdam.Scope{}, id)
 					if check("open", err); err != nil {
 						continue
 					}

@@ -1,0 +1,35 @@
+package process
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+// TestFileInAFolderOfTheImage: a file that is there is covered, as a server does
+// with the host's certificates, and only in the box; a new one cannot be made.
+func TestFileInAFolderOfTheImage(t *testing.T) {
+	const bundle = "/etc/ssl/certs/ca-certificates.crt"
+	before, err := os.ReadFile(bundle)
+	if err != nil {
+		t.Skip("this host has no bundle of certificates: ", err)
+	}
+	d := newDriver(t)
+	b := newBox(t, d, func(s *sandbox.Spec) { s.Files = []sandbox.File{{Path: bundle, Data: []byte("ours\n")}} })
+	if out, r := sh(t, b, "cat "+bundle+"; echo x >>"+bundle+" 2>/dev/null || echo shut"); out != "ours\nshut" {
+		t.Errorf("%q, exit %d", out, r.Exit)
+	}
+	if after, err := os.ReadFile(bundle); err != nil || string(after) != string(before) {
+		t.Errorf("the host's file has changed: %d bytes, %v", len(after), err)
+	}
+	_, err = d.Create(context.Background(), sandbox.Spec{
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage,
+		Files: []sandbox.File{{Path: "/etc/ssl/certs/cofferdam-none.crt", Data: []byte("x")}},
+	})
+	if cofferdam.KindOf(err) != cofferdam.Invalid {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
