@@ -40,6 +40,9 @@ const maxProject = 64 << 10
 //	idle_timeout = "10m"   # then its box is suspended
 //	max_lifetime = "4h"
 //
+//	[workspace]            # the lower of this and the server's counts
+//	keep = "72h"           # after the last session
+//
 // Every key may be left out and then narrows nothing; allow = [] allows no
 // host. An unknown key is an error.
 type Project struct {
@@ -48,6 +51,7 @@ type Project struct {
 	Presets []string // its preset:NAME entries
 	Limits  cofferdam.Limits
 	Rest    cofferdam.Rest
+	Keep    time.Duration // of a workspace; 0: as long as the server does
 }
 
 // projectFile is the file as TOML has it.
@@ -67,6 +71,9 @@ type projectFile struct {
 		Idle     *string `toml:"idle_timeout"`
 		Lifetime *string `toml:"max_lifetime"`
 	} `toml:"session"`
+	Workspace struct {
+		Keep *string `toml:"keep"`
+	} `toml:"workspace"`
 }
 
 // ParseProject reads a project file. An error names the key and its line.
@@ -105,6 +112,11 @@ func ParseProject(text []byte) (Project, error) {
 	if err == nil {
 		p.Rest, err = f.rest()
 	}
+	if k := f.Workspace.Keep; k != nil && err == nil {
+		if p.Keep, err = time.ParseDuration(*k); err != nil || p.Keep < time.Hour {
+			err = fmt.Errorf("workspace.keep: %q is no time of an hour or more, such as 72h", shorten(*k))
+		}
+	}
 	if err != nil {
 		return Project{}, badProject(err.Error(), err)
 	}
@@ -114,7 +126,7 @@ func ParseProject(text []byte) (Project, error) {
 func badProject(reason string, err error) error {
 	return &cofferdam.Error{
 		Op: "policy.ParseProject", Kind: cofferdam.Invalid, Subject: ProjectPath, Reason: reason, Err: err,
-		Hint: "the keys are egress.allow, limits.memory, disk, temp, cpu, pids, open_files, and session.idle_timeout, max_lifetime",
+		Hint: "the keys are egress.allow, limits.memory, disk, temp, cpu, pids, open_files, session.idle_timeout, max_lifetime, and workspace.keep",
 	}
 }
 

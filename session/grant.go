@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/budget"
@@ -21,6 +22,7 @@ type grant struct {
 	caller *gateway.Caller
 	limits cofferdam.Limits
 	rest   cofferdam.Rest
+	keep   time.Duration // of the workspace, as the project file has it
 	hosts  []policy.Rule // what the work may reach, and setup no more than that
 }
 
@@ -51,6 +53,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 		limits = fill(*l, limits)
 	}
 	a.grant.limits, a.grant.hosts = project.NarrowLimits(limits), narrow.Allow
+	a.grant.keep = project.Keep
 	a.grant.rest = a.o.Rest.Lowest(project.Rest)
 	if r := a.plan.Request.Rest; r != nil {
 		a.grant.rest = a.grant.rest.Lowest(*r)

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"slices"
+	"time"
 
 	"cofferdam/gateway"
 	"cofferdam/sandbox"
@@ -11,8 +12,9 @@ import (
 // Workspaces says which workspace the sessions of an attempt work in, one after
 // the other, and hears how far they came.
 type Workspaces interface {
-	// Take returns the workspace for a session that works, and counts it as in use.
-	Take(ctx context.Context, p Plan, t sandbox.Tier) (Lease, error)
+	// Take returns the workspace for a session that works, and counts it as in
+	// use. keep is how long the project wants it kept; 0: it says nothing.
+	Take(ctx context.Context, p Plan, t sandbox.Tier, keep time.Duration) (Lease, error)
 	// Ready says that the session's checkout is in it.
 	Ready(ctx context.Context, p Plan) error
 	// Left says that the session's box is gone.
@@ -41,7 +43,7 @@ func (a *attempt) lease(ctx context.Context) error {
 	if !keeps {
 		return nil
 	}
-	a.kept, err = a.o.Workspaces.Take(ctx, a.plan, a.tier())
+	a.kept, err = a.o.Workspaces.Take(ctx, a.plan, a.tier(), a.grant.keep)
 	return err
 }
 

@@ -97,6 +97,9 @@ func (k *Keeper) schedule(list []one) {
 	now, total := k.o.Now(), int64(0)
 	for _, v := range byUse {
 		v.until = v.Left.Add(k.o.Keep)
+		if v.Keep > 0 {
+			v.until = v.Left.Add(min(v.Keep, k.o.Keep))
+		}
 		if total += v.Used; k.o.MaxSize > 0 && total > k.o.MaxSize && v.until.After(now) {
 			v.until = now
 		}

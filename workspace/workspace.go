@@ -47,6 +47,7 @@ type Record struct {
 	Session cofferdam.SessionID `json:"session"` // that has or had it last
 	Epoch   int64               `json:"epoch"`
 	Ready   bool                `json:"ready"` // a checkout is in it
+	Keep    time.Duration       `json:"keep"`  // that the project asked for; 0: it did not
 	Size    int64               `json:"size"`
 	Used    int64               `json:"used"`
 	Made    time.Time           `json:"made"`
@@ -143,7 +144,7 @@ const tries = 1 << 20
 
 // Take implements session.Workspaces. The epoch follows from which try of which
 // attempt the session is: one that an earlier server left behind comes too late.
-func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier) (session.Lease, error) {
+func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep time.Duration) (session.Lease, error) {
 	try, err := k.o.Store.SessionTry(ctx, p.ID)
 	if err != nil {
 		return session.Lease{}, err
@@ -153,7 +154,7 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier) (sess
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 		r = Record{
 			ID: idOf(p.Task, p.Attempt), Scope: p.Scope, Task: p.Task, Number: p.Number, Attempt: p.Attempt, Repo: p.Repo.ID,
-			Tier: t, Session: p.ID, Epoch: epoch, Made: now, Left: now,
+			Tier: t, Session: p.ID, Epoch: epoch, Keep: keep, Made: now, Left: now,
 		}
 		return session.Lease{ID: r.ID, Epoch: epoch}, k.o.Store.AddWorkspace(ctx, r)
 	}
@@ -172,7 +173,7 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier) (sess
 		case !r.Removed.IsZero() || r.Tier != t: // a tier's workspaces are its own
 			r.Ready, r.Made = false, now
 		}
-		r.Tier, r.Session, r.Epoch, r.Left = t, p.ID, epoch, now
+		r.Tier, r.Session, r.Epoch, r.Keep, r.Left = t, p.ID, epoch, keep, now
 		r.Removed, r.Noticed, r.Looked, r.Note = time.Time{}, time.Time{}, time.Time{}, ""
 		return nil
 	})

@@ -29,8 +29,9 @@ type world struct {
 	says    string // of a box that reads
 	exit    int    // of that box
 	created int
-	stuck   error // of RemoveWorkspace
-	silent  error // of Record
+	stuck   error         // of RemoveWorkspace
+	keep    time.Duration // that the project asks for
+	silent  error         // of Record
 
 	mu      sync.Mutex
 	records map[sandbox.WorkspaceID]Record
@@ -77,7 +78,7 @@ func (w *world) restart() {
 func (w *world) attempt(number int64) Record {
 	w.t.Helper()
 	p := w.plan(number, 1, 1)
-	lease, err := w.k.Take(w.t.Context(), p, sandbox.GVisor)
+	lease, err := w.k.Take(w.t.Context(), p, sandbox.GVisor, w.keep)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestWhoComesBackIsNotRemoved(t *testing.T) {
 	w.now = w.now.Add(Notice + time.Minute)
 	w.point = func(string) {
 		w.point = nil
-		lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor)
+		lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, 0)
 		if err != nil || !lease.Ready {
 			t.Errorf("taking it up: %+v %v", lease, err)
 		}
@@ -407,7 +408,7 @@ func TestNoRecordNoRemoval(t *testing.T) {
 	if err := w.sweep(); err == nil || len(w.disks) != 1 {
 		t.Errorf("%v", err)
 	}
-	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor); err != nil {
+	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, 0); err != nil {
 		t.Errorf("a removal that failed keeps it: %v", err)
 	}
 }
@@ -434,26 +435,38 @@ func TestSizeOfAll(t *testing.T) {
 	}
 }
 
+// TestProjectKeeps: the lower of what project and server want counts.
+func TestProjectKeeps(t *testing.T) {
+	for keep, want := range map[time.Duration]time.Duration{2 * day: 2 * day, 100 * day: DefaultKeep, 0: DefaultKeep} {
+		w := newWorld(t, nil)
+		w.keep = keep
+		r := w.attempt(1)
+		if v, err := w.k.View(t.Context(), r.Scope, "t-1"); err != nil || !v.Until.Equal(v.Left.Add(want)) {
+			t.Errorf("%s: until %s after it was left, want %s: %v", keep, v.Until.Sub(v.Left), want, err)
+		}
+	}
+}
+
 // TestLateSession: a session that came before another of its attempt gets nothing.
 func TestLateSession(t *testing.T) {
 	w := newWorld(t, nil)
 	first, second := w.plan(1, 1, 1), w.plan(1, 1, 2)
-	a, err := w.k.Take(t.Context(), first, sandbox.GVisor)
+	a, err := w.k.Take(t.Context(), first, sandbox.GVisor, 0)
 	if err != nil || a.Ready {
 		t.Fatal(a, err)
 	}
-	again, err := w.k.Take(t.Context(), first, sandbox.GVisor)
+	again, err := w.k.Take(t.Context(), first, sandbox.GVisor, 0)
 	if err != nil || again != a {
 		t.Errorf("the same session again: %+v %v", again, err)
 	}
 	if err := w.k.Ready(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	b, err := w.k.Take(t.Context(), second, sandbox.GVisor)
+	b, err := w.k.Take(t.Context(), second, sandbox.GVisor, 0)
 	if err != nil || b.ID != a.ID || b.Epoch <= a.Epoch || !b.Ready {
 		t.Errorf("%+v %v", b, err)
 	}
-	if _, err := w.k.Take(t.Context(), first, sandbox.GVisor); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+	if _, err := w.k.Take(t.Context(), first, sandbox.GVisor, 0); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
 		t.Errorf("late: %v", err)
 	}
 	left := w.records[a.ID].Left
@@ -462,7 +475,7 @@ func TestLateSession(t *testing.T) {
 		t.Errorf("a late word counts: %v", err)
 	}
 	// The next attempt has one of its own, unless it is given this one.
-	other, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor)
+	other, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor, 0)
 	if err != nil || other.ID == a.ID || other.Ready {
 		t.Errorf("%+v %v", other, err)
 	}
@@ -484,7 +497,7 @@ func TestPassOn(t *testing.T) {
 	if _, err = w.k.PassOn(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor)
+	lease, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor, 0)
 	if err != nil || lease.ID != r.ID || !lease.Ready || lease.Epoch <= r.Epoch {
 		t.Errorf("%+v %v", lease, err)
 	}
@@ -492,7 +505,7 @@ func TestPassOn(t *testing.T) {
 		t.Errorf("none to pass on: %v", err)
 	}
 	// Another tier cannot have the disk: it begins anew.
-	if lease, err = w.k.Take(t.Context(), w.plan(1, 2, 2), sandbox.Process); err != nil || lease.Ready {
+	if lease, err = w.k.Take(t.Context(), w.plan(1, 2, 2), sandbox.Process, 0); err != nil || lease.Ready {
 		t.Errorf("of another tier: %+v %v", lease, err)
 	}
 }
