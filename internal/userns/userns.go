@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -204,20 +205,30 @@ func refused(err error) error {
 		return nil
 	}
 	return &cofferdam.Error{
-		Op: "userns.Command", Kind: cofferdam.Unavailable, Subject: "user namespace", Reason: err.Error(), Err: err, Hint: forbidden(),
+		Op: "userns.Command", Kind: cofferdam.Unavailable, Subject: "user namespace", Reason: err.Error(), Err: err, Hint: forbidden("/proc"),
 	}
 }
 
-// forbidden says what forbids user namespaces here.
-func forbidden() string {
+// forbidden says what forbids user namespaces here. proc is /proc but in tests.
+func forbidden(proc string) string {
 	for _, c := range []struct{ path, bad, fix string }{
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor forbids them: install a profile for this program that allows userns, or sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
-		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},
-		{"/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"},
+		{"sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor refuses them to programs without a profile; install this one as /etc/apparmor.d/cofferdam-keeper and run apparmor_parser -r on it:\n" + profile()},
+		{"sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},
+		{"sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"},
 	} {
-		if data, err := os.ReadFile(c.path); err == nil && strings.TrimSpace(string(data)) == c.bad {
+		if data, err := os.ReadFile(filepath.Join(proc, c.path)); err == nil && strings.TrimSpace(string(data)) == c.bad {
 			return c.fix
 		}
 	}
 	return "the host must let users make user namespaces; in a container, its seccomp profile must allow unshare"
+}
+
+// profile is one of AppArmor that lets this program make user namespaces where
+// Ubuntu (23.10 and later) refuses that to all others. It restricts nothing.
+func profile() string {
+	self, err := os.Executable()
+	if err != nil {
+		self = "/usr/bin/cofferdam-keeper"
+	}
+	return fmt.Sprintf("abi <abi/4.0>,\ninclude <tunables/global>\nprofile cofferdam-keeper %q flags=(unconfined) {\n  userns,\n}\n", self)
 }

@@ -47,3 +47,37 @@ func TestSettleOutside(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What forbids user namespaces is named with its fix, as Ubuntu, Debian and a
+// hardened host have it: here in a folder in the place of /proc.
+func TestForbidden(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, text, want string
+	}{
+		"Ubuntu":         {"sys/kernel/apparmor_restrict_unprivileged_userns", "1\n", "  userns,\n}"},
+		"Ubuntu, open":   {"sys/kernel/apparmor_restrict_unprivileged_userns", "0\n", "the host must let users"},
+		"Debian":         {"sys/kernel/unprivileged_userns_clone", "0\n", "sysctl kernel.unprivileged_userns_clone=1"},
+		"none":           {"sys/user/max_user_namespaces", "0\n", "sysctl user.max_user_namespaces="},
+		"some":           {"sys/user/max_user_namespaces", "10\n", "the host must let users"},
+		"not there":      {"sys/other", "", "the host must let users"},
+		"unread, a file": {"sys", "", "the host must let users"},
+	} {
+		proc := t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, c.file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, c.file), []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := forbidden(proc); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := profile(); !strings.HasPrefix(got, "abi <abi/4.0>,\n") || !strings.Contains(got, `"`+self+`" flags=(unconfined) {`) {
+		t.Errorf("%q", got)
+	}
+}
