@@ -110,6 +110,9 @@ func judge(t *testing.T, all []rule, params map[string]string, operation, object
 	return allowed
 }
 
+// compiled are the regular expressions that were met.
+var compiled = map[string]*regexp.Regexp{}
+
 func matches(t *testing.T, f expr, params map[string]string, object string) bool {
 	t.Helper()
 	text := func(e expr) string {
@@ -130,7 +133,10 @@ func matches(t *testing.T, f expr, params map[string]string, object string) bool
 	case "sysctl-name-prefix":
 		return strings.HasPrefix(object, last)
 	case "regex", "ipc-posix-name-regex":
-		return regexp.MustCompile(last).MatchString(object)
+		if compiled[last] == nil {
+			compiled[last] = regexp.MustCompile(last)
+		}
+		return compiled[last].MatchString(object)
 	case "remote":
 		return f.list[1].word == "tcp" && object == last
 	default:
