@@ -212,7 +212,7 @@ func refused(err error) error {
 // forbidden says what forbids user namespaces here. proc is /proc but in tests.
 func forbidden(proc string) string {
 	for _, c := range []struct{ path, bad, fix string }{
-		{"sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor refuses them to programs without a profile; install this one as /etc/apparmor.d/cofferdam-keeper and run apparmor_parser -r on it:\n" + profile()},
+		{"sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor refuses them to programs without a profile; install this one in /etc/apparmor.d and run apparmor_parser -r on it:\n" + profile()},
 		{"sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},
 		{"sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"},
 	} {
@@ -230,5 +230,5 @@ func profile() string {
 	if err != nil {
 		self = "/usr/bin/cofferdam-keeper"
 	}
-	return fmt.Sprintf("abi <abi/4.0>,\ninclude <tunables/global>\nprofile cofferdam-keeper %q flags=(unconfined) {\n  userns,\n}\n", self)
+	return fmt.Sprintf("abi <abi/4.0>,\ninclude <tunables/global>\nprofile %s %q flags=(unconfined) {\n  userns,\n}\n", filepath.Base(self), self)
 }
