@@ -51,7 +51,7 @@ func (p place) gather(t *testing.T, bin string) *keeper.Set {
 				return fmt.Errorf("%w: %s", err, out)
 			}
 			pid := q.holder(t)
-			t.Cleanup(func() { q.end(t, pid, syscall.SIGKILL) })
+			t.Cleanup(func() { q.end(t, pid, syscall.SIGTERM) }) // killed, it would leave boxes of its pool
 			return nil
 		},
 	})

@@ -129,6 +129,13 @@ func (s *story) close(ctx context.Context) error {
 
 // end stops what was started, last first, and removes the folder.
 func (s *story) end() {
+	if s.person != nil && !s.Keep {
+		// Of an ordinary user the server alone can remove a mirror: its files belong
+		// to another user of the same range.
+		ctx, cancel := context.WithTimeout(context.Background(), readyIn)
+		defer cancel()
+		_ = s.person.RemoveRepo(ctx, "shop") // a leftover, as below
+	}
 	for i := len(s.stops) - 1; i >= 0; i-- {
 		s.stops[i]()
 	}

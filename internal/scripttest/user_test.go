@@ -40,10 +40,14 @@ func userEnv(home string) []string {
 func TestDemoAsUser(t *testing.T) {
 	bin := openPrograms(t)
 	cmd := sandboxtest.AsUser(t, filepath.Join(bin, "cofferdam"), "debug", "demo", "--agent", "loop", "--model", "rehearsal")
-	cmd.Env = userEnv(sandboxtest.OpenFolder(t))
+	temp := sandboxtest.OpenFolder(t)
+	cmd.Env = append(userEnv(sandboxtest.OpenFolder(t)), "TMPDIR="+temp)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("18 of 18 checks held")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("the demo left %v, %v", left, err)
 	}
 }
 

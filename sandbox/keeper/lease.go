@@ -19,7 +19,7 @@ const leaseFile = "claim.json"
 
 // fencedTime is how long the calls of a client that lost its claim may take to
 // notice: a reply that its end does not read holds nobody up any longer.
-const fencedTime = time.Second
+const fencedTime = 1 * time.Second
 
 // settleTime is how long a new claim waits for those calls. Most end at once; a
 // box that is being made or removed takes some seconds.
