@@ -14,7 +14,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	o := options(t)
 	t.Setenv(programsVariable, filepath.Dir(o.Init)) // the victim has the same
 	sandboxtest.Killed{
-		Root: o.Root, Snapshots: filepath.Join(o.Root, "snapshots"),
+		Root: o.Root, Snapshots: filepath.Join(o.Root, "snapshots"), Files: memoryDir + "/*",
 		Open: func(t *testing.T, root string) sandbox.Driver {
 			o := o
 			o.Root = root

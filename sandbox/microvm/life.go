@@ -85,7 +85,7 @@ func (b *box) Suspend(ctx context.Context) error {
 		err = b.stopAndWrite(ctx, dir)
 	}
 	if err != nil {
-		return errors.Join(b.failed("Suspend", err), b.wake(ctx), b.GoOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
+		return errors.Join(b.failed("Suspend", b.d.shelf.Explain(err)), b.wake(ctx), b.GoOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
 	}
 	b.link.part()
 	b.machine().End()

@@ -22,6 +22,7 @@ import (
 type Killed struct {
 	Root      string                                             // a state folder that the test removes
 	Snapshots string                                             // where its snapshots are
+	Files     string                                             // pattern of the first files in one
 	Open      func(t *testing.T, root string) (d sandbox.Driver) // that the test closes
 	Change    func(*sandbox.Spec)
 }
@@ -43,7 +44,7 @@ func (k Killed) Run(t *testing.T) {
 	}
 	for _, c := range []struct{ name, step, half string }{
 		{"at the begin of a snapshot", "snapshot", k.Snapshots + "/*.new"},
-		{"in the middle of a snapshot", "snapshot", k.Snapshots + "/*.new/*/*"},
+		{"in the middle of a snapshot", "snapshot", k.Snapshots + "/*.new/" + k.Files},
 		{"at the begin of a suspension", "suspend", k.Root + "/boxes/*/suspended"},
 		{"in the middle of a suspension", "suspend", k.Root + "/boxes/*/suspended/*"},
 	} {
@@ -57,7 +58,7 @@ func (k Killed) kill(t *testing.T, step, half string) {
 	ctx := testContext(t)
 	test, _, _ := strings.Cut(t.Name(), "/")
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^"+test+"$")
-	cmd.Env = append(os.Environ(), killedRoot+"="+k.Root, killedStep+"="+step)
+	cmd.Env = append(os.Environ(), killedRoot+"="+k.Root, killedStep+"="+step, "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -152,7 +153,7 @@ func (k Killed) victim(t *testing.T, root, step string) {
 		t.Fatal(err)
 	}
 	b := &testBox{made}
-	b.shell(t, "head -c 16M /dev/urandom >/tmp/kept; head -c 16M /dev/urandom >/work/kept")
+	b.shell(t, "head -c 16777216 /dev/urandom >/tmp/kept; head -c 16777216 /dev/urandom >/work/kept")
 	fmt.Println("sum", strings.TrimSpace(b.shell(t, sums)))
 	take := func() {
 		snap, err := b.Snapshot(ctx, sandbox.SnapshotID(cofferdam.NewID("s")))
