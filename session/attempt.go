@@ -211,4 +211,4 @@ func lost(err error) bool {
 	return err != nil && cofferdam.KindOf(err) == cofferdam.NotFound
 }
 
-var errBoxLost = errors.New("the box was lost; its work with it")
+var errBoxLost = errors.New("the box was lost; what was in memory, and what its tier does not keep, with it")

@@ -68,7 +68,7 @@ func (a *attempt) enter(ctx context.Context) error {
 	s.ID, s.Env = id, a.env.Path
 	s.Hostname = fmt.Sprintf("t-%d", a.plan.Number)
 	s.Workspace, s.Epoch = a.kept.ID, a.kept.Epoch
-	box, err := a.o.Driver.Create(ctx, s)
+	box, err := a.create(ctx, s)
 	if err != nil {
 		return failFor(cofferdam.ReasonEnvironment, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"cofferdam"
 	"cofferdam/gateway"
 	"cofferdam/sandbox"
 )
@@ -63,6 +64,29 @@ func workspaceFields(st sandbox.Status, fields map[string]string) {
 		fields["workspace_state"] = "kept from an earlier session"
 		if w.Fresh {
 			fields["workspace_state"] = "new"
+		}
+	}
+}
+
+// workspacePatience is how long a session waits for a workspace that another box
+// has: one that is being ended, or that reads it for an export.
+const workspacePatience = 2 * time.Minute
+
+// create makes a box. For a workspace that another has it waits a while; after
+// that it is tried again like anything that this machine cannot do now.
+func (a *attempt) create(ctx context.Context, s sandbox.Spec) (sandbox.Box, error) {
+	for end := time.Now().Add(workspacePatience); ; {
+		box, err := a.o.Driver.Create(ctx, s)
+		if err == nil || s.Workspace == "" || cofferdam.KindOf(err) != cofferdam.Conflict {
+			return box, err
+		}
+		if time.Now().After(end) {
+			return nil, &cofferdam.Error{Op: "session.create", Kind: cofferdam.Unavailable, Subject: "box of the session", Reason: err.Error(), Hint: cofferdam.HintOf(err), Err: err}
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
 	}
 }
