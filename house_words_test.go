@@ -173,6 +173,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"largest push", "2 GiB", "internal/repo/repo.go", "MaxPush"},
 		{"requests of one session served at once", "4", "gateway/git/gateway.go", "maxExchanges"},
 		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
+		{"sockets and descriptors of the host", "16 folders", "sandbox/process/hidden.go", "maxDeaf"},
 		{"`--copy`", "256 folders", "internal/local/copy_linux.go", "maxCopyDepth"},
 		{"`--copy`", "8 tries", "internal/local/copy_linux.go", "maxCopyTries"},
 		{"its trace", "the last 200", "internal/local/record.go", "keptTraces"},

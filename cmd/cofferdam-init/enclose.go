@@ -47,7 +47,11 @@ func enclose(args []string) (starter, error) {
 		if errors.As(err, &layer) {
 			r.Error, r.Layer = layer.Err.Error(), layer.Layer
 		}
-		return nil, errors.Join(err, e.tell(r, nil))
+		told := e.tell(r, nil)
+		if told == nil && e.plan.Command != nil {
+			os.Exit(1) // the caller, whose error output this is, says it
+		}
+		return nil, errors.Join(err, told)
 	}
 	return start, nil
 }

@@ -25,7 +25,7 @@ var fixes = map[string]string{
 	layerInit:          "build and install all programs of one release together: make build",
 	wall.LayerMount:    "the kernel needs mount namespaces and open_tree (Linux 5.12); in a container, allow mounts, or use another tier",
 	wall.LayerNetwork:  "the kernel needs network namespaces; in a container, allow CAP_NET_ADMIN",
-	wall.LayerTAP:      "load the kernel module: modprobe tun; in a container, pass --device /dev/net/tun; for ordinary users its mode must be 0666",
+	wall.LayerTAP:      "load the kernel module: modprobe tun; in a container, pass --device /dev/net/tun; for ordinary users: chmod 0666 /dev/net/tun, as udev does",
 	wall.LayerLandlock: "start the kernel with landlock in its lsm= list; Linux 5.19 or later has what is needed",
 	wall.LayerSeccomp:  "use a kernel with CONFIG_SECCOMP_FILTER",
 	wall.LayerRights:   "in a container, allow CAP_SETPCAP",

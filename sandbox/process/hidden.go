@@ -27,8 +27,9 @@ func empty(path string) []wall.Mount {
 
 // hostSockets plans to hide sockets of other programs in folders of the view:
 // neither a mount that is read-only nor Landlock keeps anybody from connecting.
-// That is those that are there when a box is made.
-func hostSockets(hidden []wall.Mount, home string) []wall.Mount {
+// That is those that are there when a box is made; in the folders that they are
+// in, also those that are made later, as a service does that starts again.
+func hostSockets(planned []wall.Mount, home string) []wall.Mount {
 	data, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		return nil
@@ -44,9 +45,33 @@ func hostSockets(hidden []wall.Mount, home string) []wall.Mount {
 		if filepath.Clean(path) != path || slices.Contains(ownTop, top) && (home == "" || !sandbox.Within(home, path)) {
 			continue
 		}
-		covered := slices.ContainsFunc(hidden, func(m wall.Mount) bool { return m.Kind == wall.Hidden && sandbox.Within(m.To, path) })
+		covered := slices.ContainsFunc(planned, func(m wall.Mount) bool { return m.Kind == wall.Hidden && sandbox.Within(m.To, path) })
 		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 && !covered {
 			list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
+		}
+	}
+	return append(deafen(list, planned), list...)
+}
+
+// maxDeaf bounds the folders of sockets: each is a file system of its own.
+const maxDeaf = 16
+
+// deafen plans to make the folders of sockets deaf. Not one that has another
+// mount below it, of the host or of the plan: what that hides would be in sight.
+func deafen(sockets, planned []wall.Mount) []wall.Mount {
+	if len(sockets) == 0 {
+		return nil
+	}
+	taken := slices.Clone(planned)
+	for _, m := range hostMounts() {
+		taken = append(taken, wall.Mount{To: m.point})
+	}
+	var list []wall.Mount
+	for _, s := range sockets {
+		dir := filepath.Dir(s.To)
+		parted := slices.ContainsFunc(taken, func(m wall.Mount) bool { return m.To != dir && sandbox.Within(dir, m.To) })
+		if made := slices.ContainsFunc(list, func(m wall.Mount) bool { return sandbox.Within(m.To, dir) || sandbox.Within(dir, m.To) }); !parted && !made && len(list) < maxDeaf {
+			list = append(list, wall.Mount{Kind: wall.Deaf, To: dir})
 		}
 	}
 	return list

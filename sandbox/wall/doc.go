@@ -47,6 +47,7 @@ const (
 	Bind    Kind = "bind"    // From of the host, with all below it
 	Memory  Kind = "memory"  // a tmpfs of Size bytes
 	Hidden  Kind = "hidden"  // what is there, if anything, becomes empty and closed
+	Deaf    Kind = "deaf"    // a folder that is there stays as it is, but no socket in it hears; where the kernel can
 	Process Kind = "process" // /proc
 	Devices Kind = "devices" // /dev
 )

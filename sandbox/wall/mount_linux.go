@@ -180,6 +180,8 @@ func (b *builder) make(i int, m Mount) error {
 		return b.mount("tmpfs", m.To, unix.MS_NOSUID|unix.MS_NODEV, options)
 	case Hidden:
 		return b.cover(m.To)
+	case Deaf:
+		return b.deafen(m.To)
 	case Process:
 		return b.process(m.To)
 	case Devices:
@@ -353,6 +355,20 @@ func (b *builder) cover(to string) error {
 	}
 	defer unix.Close(mount)
 	return unix.MoveMount(mount, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// deafen puts an overlay of nothing over a folder: a socket hears by its inode,
+// and in the overlay it has another one, whenever it was made. Where the kernel
+// or the file system has no such overlay the folder stays as it was.
+func (b *builder) deafen(to string) error {
+	fd, err := b.resolve(to)
+	if err != nil {
+		return nil // nothing is in sight there
+	}
+	defer unix.Close(fd)
+	dir := "/proc/self/fd/" + strconv.Itoa(fd)
+	_ = unix.Mount("overlay", dir, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+dir+":"+base+"/.hidden")
+	return nil
 }
 
 // process mounts /proc of the new pid namespace.
