@@ -160,7 +160,7 @@ func (k *Keeper) expire(ctx context.Context, v one) error {
 	r, err := k.export(ctx, v.Record)
 	if err == nil {
 		k.o.Point("workspace:exported")
-		err = k.remove(ctx, r, v.Left, why, platform())
+		err = k.remove(ctx, r, v.Session, why, platform())
 	}
 	if err == nil || ctx.Err() != nil || cofferdam.KindOf(err) == cofferdam.Conflict {
 		return err // Conflict: a session took it up
@@ -172,10 +172,10 @@ func (k *Keeper) expire(ctx context.Context, v one) error {
 	return errors.Join(err, noteErr)
 }
 
-// remove removes a workspace that nobody took up since left, on record first.
-func (k *Keeper) remove(ctx context.Context, r Record, left time.Time, why string, by cofferdam.Principal) error {
+// remove removes a workspace that no session took up after last, on record first.
+func (k *Keeper) remove(ctx context.Context, r Record, last cofferdam.SessionID, why string, by cofferdam.Principal) error {
 	r, err := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {
-		if !r.Left.Equal(left) {
+		if r.Session != last {
 			return &cofferdam.Error{Op: "workspace.remove", Kind: cofferdam.Conflict, Subject: "workspace of " + short(*r), Reason: "a session took it up meanwhile", Hint: "wait until its task is at rest"}
 		}
 		r.Going = true

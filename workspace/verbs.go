@@ -87,10 +87,7 @@ func (k *Keeper) Export(ctx context.Context, scope cofferdam.Scope, name string)
 	w := v.word()
 	switch w.State {
 	case cofferdam.WorkspaceInUse:
-		return w, &cofferdam.Error{
-			Op: op, Kind: cofferdam.Conflict, Subject: "workspace of " + w.Short(), Reason: "an agent works in it",
-			Hint: "wait with cofferdam task wait " + w.Short() + ", or end it with cofferdam task cancel " + w.Short(),
-		}
+		return w, inUse(op, v.Record)
 	case cofferdam.WorkspaceKept:
 		if v.Record, err = k.export(ctx, v.Record); err != nil {
 			return w, err
@@ -101,6 +98,13 @@ func (k *Keeper) Export(ctx context.Context, scope cofferdam.Scope, name string)
 		return w, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "workspace of " + w.Short(), Reason: "all that is in it is in the repository as well", Hint: "see cofferdam merge view " + w.Short()}
 	}
 	return w, nil
+}
+
+func inUse(op string, r Record) error {
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Conflict, Subject: "workspace of " + short(r), Reason: "an agent works in it",
+		Hint: "wait with cofferdam task wait " + short(r) + ", or end it with cofferdam task cancel " + short(r),
+	}
 }
 
 // Bundle opens the bundle of a workspace, which Export made.
@@ -130,6 +134,9 @@ func (k *Keeper) Remove(ctx context.Context, scope cofferdam.Scope, by cofferdam
 		return err
 	}
 	r := v.Record
+	if v.disk != nil && v.disk.Box != "" {
+		return inUse("workspace.Remove", r)
+	}
 	if v.disk != nil && r.Removed.IsZero() {
 		if !discard {
 			if r, err = k.export(ctx, r); err != nil {
@@ -137,7 +144,7 @@ func (k *Keeper) Remove(ctx context.Context, scope cofferdam.Scope, by cofferdam
 			}
 			k.o.Point("workspace:exported")
 		}
-		return k.remove(ctx, r, v.Left, "removed by "+by.Name, by)
+		return k.remove(ctx, r, v.Session, "removed by "+by.Name, by)
 	}
 	if !discard || r.Bundle == nil {
 		return nil
