@@ -18,7 +18,7 @@ import (
 const (
 	// mostWarning is how long before it a suspension or an end is announced, and
 	// at most half of the time that it is about.
-	mostWarning = time.Minute
+	mostWarning = 1 * time.Minute
 	// maxResumes is how often a box is asked to go on before another takes its
 	// place.
 	maxResumes = 3

@@ -266,6 +266,47 @@ func TestAnswerBeforeTheIdleTime(t *testing.T) {
 	a.want(p, "session.ask")
 }
 
+// TestBusyBoxDoesNotRest: a command that runs in the box keeps it, whatever the
+// agent said; here it is one that nobody of the session waits for.
+func TestBusyBoxDoesNotRest(t *testing.T) {
+	a := newAsking(t, askingTurns, 0.3)
+	p := a.plan()
+	started := make(chan error, 1)
+	change := a.change
+	a.change = func(o *session.Options) {
+		change(o)
+		o.Asks = func(ctx context.Context, _ session.Plan, question string) error {
+			if question == "" {
+				return nil
+			}
+			list, err := a.driver.List(ctx)
+			if err != nil || len(list) != 1 {
+				return err
+			}
+			b, err := a.driver.Open(ctx, list[0].ID)
+			if err == nil {
+				err = b.Start(ctx, sandbox.Command{ID: "busy", Shell: "sleep 300"})
+			}
+			started <- err
+			return nil
+		}
+	}
+	a.restart()
+	done := a.start(context.Background(), p)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // three idle times
+	if suspends, _ := a.d.counts(); suspends != 0 {
+		t.Error("a busy box was suspended")
+	}
+	a.send("tabs")
+	if got := <-done; got.err != nil || got.result.Said != cofferdam.SaidDone {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	a.want(p, "session.ask")
+}
+
 // TestBoxThatCannotRest: a driver without suspend keeps it running, and says so
 // once.
 func TestBoxThatCannotRest(t *testing.T) {

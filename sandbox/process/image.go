@@ -82,6 +82,36 @@ func seen(from, to string) []wall.Mount {
 	return nil
 }
 
+// opened plans the entries of a folder of /etc in the folder's place where it gets
+// a file that is not there, such as the name of a certificate.
+func opened(s sandbox.Spec, image []wall.Mount) ([]wall.Mount, error) {
+	root := s.Image
+	switch root {
+	case sandbox.HostView: // no file can be made in a view
+		return image, nil
+	case sandbox.HostImage:
+		root = "/"
+	}
+	for _, f := range s.Files {
+		dir := filepath.Dir(f.Path)
+		i := slices.IndexFunc(image, func(m wall.Mount) bool {
+			return m.Kind == wall.Bind && m.To == dir && m.From == filepath.Join(root, dir) && sandbox.Within("/etc", dir)
+		})
+		if i < 0 {
+			continue
+		}
+		if at, err := os.Lstat(filepath.Join(root, f.Path)); err == nil && at.Mode().IsRegular() {
+			continue // it can be covered
+		}
+		inside, err := entries(root, dir[1:], nil)
+		if err != nil {
+			return nil, err
+		}
+		image = slices.Concat(image[:i], []wall.Mount{{Kind: wall.Dir, To: dir}}, inside, image[i+1:])
+	}
+	return image, nil
+}
+
 // hostImage plans the allow-list of the host.
 func hostImage() ([]wall.Mount, error) {
 	paths, err := sandbox.HostPaths()
@@ -111,6 +141,9 @@ func (b *box) plan() (wall.Plan, error) {
 		Write: []string{sandbox.WorkDir, sandbox.HomeDir, "/tmp", "/run", "/dev/shm", "/dev/pts"},
 	}
 	image, err := imageMounts(s.Image)
+	if err == nil {
+		image, err = opened(s, image)
+	}
 	if err != nil {
 		return p, invalid(opCreate, "image "+s.Image, err.Error(), "give a folder that holds a whole root file system")
 	}

@@ -9,8 +9,9 @@ import (
 	"cofferdam/sandbox"
 )
 
-// TestFileInAFolderOfTheImage: a file that is there is covered, as a server does
-// with the host's certificates, and only in the box; a new one cannot be made.
+// TestFileInAFolderOfTheImage: a file that is there is covered and one that is not
+// is added, as a server does with the host's certificates, and only in the box;
+// beside them all is as it was. Outside /etc none is added.
 func TestFileInAFolderOfTheImage(t *testing.T) {
 	const bundle = "/etc/ssl/certs/ca-certificates.crt"
 	before, err := os.ReadFile(bundle)
@@ -25,9 +26,20 @@ func TestFileInAFolderOfTheImage(t *testing.T) {
 	if after, err := os.ReadFile(bundle); err != nil || string(after) != string(before) {
 		t.Errorf("the host's file has changed: %d bytes, %v", len(after), err)
 	}
+	const added = "/etc/ssl/certs/cofferdam-none.0"
+	c := newBox(t, d, func(s *sandbox.Spec) {
+		s.Files = []sandbox.File{{Path: bundle, Data: []byte("ours\n")}, {Path: added, Data: []byte("new\n")}}
+	})
+	beside, _ := sh(t, b, "ls /etc/ssl/certs; cat /etc/ssl/certs/*.pem | sha256sum")
+	if out, r := sh(t, c, "cat "+added+" "+bundle+"; rm "+added+"; ls /etc/ssl/certs | grep -v cofferdam; cat /etc/ssl/certs/*.pem | sha256sum"); out != "new\nours\n"+beside {
+		t.Errorf("%.300q, exit %d, want the same as %.300q", out, r.Exit, beside)
+	}
+	if _, err := os.Lstat(added); err == nil {
+		t.Error("it is on the host")
+	}
 	_, err = d.Create(context.Background(), sandbox.Spec{
 		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage,
-		Files: []sandbox.File{{Path: "/etc/ssl/certs/cofferdam-none.crt", Data: []byte("x")}},
+		Files: []sandbox.File{{Path: "/usr/share/cofferdam-none.crt", Data: []byte("x")}},
 	})
 	if cofferdam.KindOf(err) != cofferdam.Invalid {
 		t.Errorf("a file that is not there: %v", err)
