@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -123,4 +124,34 @@ func TestClaimIsKept(t *testing.T) {
 	} else {
 		leave()
 	}
+}
+
+// TestClaimAgain: a server that gave up its claim, or was killed meanwhile, leaves
+// the next one no keeper on which calls of the first are still under way.
+func TestClaimAgain(t *testing.T) {
+	l := openLease("")
+	first, err := l.claim(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, leave, err := l.enter(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := l.claim(impatient); err == nil {
+			t.Error("claimed while a call of the first server was under way")
+		}
+		cancel()
+	}
+	leave()
+	token, err := l.claim(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, leave, err = l.enter(token); err != nil {
+		t.Fatal(err)
+	}
+	leave()
 }

@@ -32,6 +32,7 @@ type lease struct {
 	path string // of the file; "": it lives in memory alone
 
 	claiming sync.Mutex // one claim at a time
+	told     *tenure    // the last whose client got its token, and may have calls under way; guarded by claiming
 	mu       sync.Mutex
 	now      *tenure // guarded by mu; nil: nobody has claimed
 }
@@ -63,6 +64,7 @@ func openLease(dir string) *lease {
 	var last tenure
 	if data, err := os.ReadFile(l.path); err == nil && json.Unmarshal(data, &last) == nil && last.Token != "" {
 		l.now = newTenure(last.Token, last.Since)
+		l.told = l.now
 	}
 	return l
 }
@@ -99,7 +101,8 @@ func (l *lease) fenced() error {
 }
 
 // claim makes a new client the only one, and returns its token when no call of
-// the one before can do anything any more.
+// the one before can do anything any more. Who claims again after a claim that
+// came to nothing waits for the same calls.
 func (l *lease) claim(ctx context.Context) (string, error) {
 	l.claiming.Lock()
 	defer l.claiming.Unlock()
@@ -111,10 +114,11 @@ func (l *lease) claim(ctx context.Context) (string, error) {
 		}
 	}
 	l.mu.Lock()
-	before := l.now
 	l.now = t
 	l.mu.Unlock()
+	before := l.told
 	if before == nil {
+		l.told = t
 		return t.Token, nil
 	}
 	before.end()
@@ -125,6 +129,7 @@ func (l *lease) claim(ctx context.Context) (string, error) {
 	}()
 	select {
 	case <-settled:
+		l.told = t
 		return t.Token, nil
 	case <-ctx.Done():
 		return "", ctx.Err()
