@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -135,11 +136,17 @@ func awaitReaped(match func(process) bool) {
 	}
 }
 
+// freezing is held by freeze: of two kills at a time the second would take what the
+// first has stopped for stopped by itself, and nobody would let it go on.
+var freezing sync.Mutex
+
 // freeze stops every process but pid 1, kills those that match while nothing can
 // fork, and lets the others go on that were not stopped before. It says
 // whether all was seen and nothing matched.
 // Preconditions: this is pid 1 of a pid namespace.
 func freeze(match func(process) bool) (none bool) {
+	freezing.Lock()
+	defer freezing.Unlock()
 	before := map[int]bool{}
 	for _, p := range scan(func(p process) bool { return p.stop }) {
 		before[p.pid] = true
