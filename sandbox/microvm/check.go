@@ -10,10 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"cofferdam/sandbox/mount"
-
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/microvm/qemu"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/wall"
 )
 
@@ -45,8 +44,7 @@ type checker struct {
 	proof *kvmProof // guarded by mu; nil: not tried by this process
 }
 
-// probe is one check: its name, what it finds, and its fix if it fails. A fix
-// without an error is a warning.
+// probe is one check: its name, what it finds, and its fix if it fails.
 type probe struct {
 	name string
 	run  func(context.Context) (detail, fix string, err error)

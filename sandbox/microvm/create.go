@@ -246,7 +246,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// drives opens the disks of the box; the monitor gets descriptors, no paths.
+// drives opens the disks of the box.
 func (b *box) drives() (list []vmm.Drive, err error) {
 	defer func() {
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"cofferdam/sandbox/microvm/vmm"
 )
 
-// link joins a guest.Host to the serial port of whatever machine there is: the
+// link joins a guest.Host to the line of whatever machine there is: the
 // host's end stays when a box is suspended and goes on in another machine. At
 // that moment the talk is quiet, so that nothing is in between.
 type link struct {

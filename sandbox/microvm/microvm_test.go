@@ -289,7 +289,7 @@ func testWire(t *testing.T, b *box) {
 	if err := b.Start(ctx, sandbox.Command{ID: "send", Shell: "while :; do nc -w 1 10.99.0.1 53; done"}); err != nil {
 		t.Fatal(err)
 	}
-	frame := make([]byte, maxFrame)
+	frame := make([]byte, vmm.MaxFrame)
 	if err := second.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}

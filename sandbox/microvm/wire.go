@@ -10,11 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam/sandbox/netns"
+	"cofferdam/sandbox/microvm/vmm"
 )
-
-// maxFrame is the largest Ethernet frame of a box: its header and a packet.
-const maxFrame = 14 + netns.MTU
 
 // wire carries Ethernet frames between a machine's monitor and whoever holds
 // the wire, one packet of a socket pair for each. Frames that nobody takes are
@@ -51,13 +48,13 @@ func (w *wire) lend() (*os.File, error) {
 
 // fromPeer carries what the holder sends to the machine.
 func (w *wire) fromPeer(peer *os.File) {
-	b := make([]byte, 4+maxFrame+1)
+	b := make([]byte, 4+vmm.MaxFrame+1)
 	for {
 		n, err := peer.Read(b[4:])
 		if err != nil || n == 0 {
 			return
 		}
-		if n > maxFrame {
+		if n > vmm.MaxFrame {
 			continue
 		}
 		binary.BigEndian.PutUint32(b, uint32(n))
@@ -87,13 +84,13 @@ func (w *wire) attach(end *os.File) {
 // fromMachine carries what the machine sends to the holder.
 func (w *wire) fromMachine(end *os.File) {
 	defer w.detach(end)
-	head, b := make([]byte, 4), make([]byte, maxFrame)
+	head, b := make([]byte, 4), make([]byte, vmm.MaxFrame)
 	for {
 		if _, err := io.ReadFull(end, head); err != nil {
 			return
 		}
 		n := binary.BigEndian.Uint32(head)
-		if n > maxFrame {
+		if n > vmm.MaxFrame {
 			return // the monitor is broken, and with it the network
 		}
 		if _, err := io.ReadFull(end, b[:n]); err != nil {

@@ -84,7 +84,7 @@ func TestCalls(t *testing.T) {
 		list  []request
 		state string
 	}{{nil, "Running"}, {[]request{pause}, "Paused"}, {[]request{save}, "Paused"}, {[]request{resume}, "Running"}} {
-		if err := errors.Join(ask(ctx, api, step.list...), stateIs(ctx, api, step.state)); err != nil {
+		if err := errors.Join(ask(ctx, api, step.list...), api.StateIs(ctx, "/vm.info", step.state)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestCalls(t *testing.T) {
 		t.Errorf("a running machine was saved: %v", err)
 	}
 	api, _, a = newAPI(t, nil)
-	if err := errors.Join(ask(ctx, api, load, resume), stateIs(ctx, api, "Running")); err != nil {
+	if err := errors.Join(ask(ctx, api, load, resume), api.StateIs(ctx, "/vm.info", "Running")); err != nil {
 		t.Error(err)
 	}
 	if got := fmt.Sprint(a.Bodies["/vm.restore"]); got != "map[resume:false source_url:file:///load]" {
@@ -112,7 +112,7 @@ func TestBrokenAPI(t *testing.T) {
 			api, stub, _ := newAPI(t, map[string]string{call: fault})
 			err := ask(ctx, api, boot(m)...)
 			if err == nil {
-				err = stateIs(ctx, api, "Running")
+				err = api.StateIs(ctx, "/vm.info", "Running")
 			}
 			if cofferdam.KindOf(err) != kind || !strings.Contains(fmt.Sprint(err), r.path) || strings.ContainsAny(fmt.Sprint(err), "\n\x1b") {
 				t.Errorf("%s, %s: %v", call, fault, err)

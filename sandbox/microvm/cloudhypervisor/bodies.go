@@ -2,7 +2,6 @@ package cloudhypervisor
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -179,20 +178,6 @@ func ask(ctx context.Context, api *vmm.API, list ...request) error {
 		if err := api.Call(ctx, r.method, r.path, r.body, nil, r.patience); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// stateIs checks in what state the monitor says that its machine is.
-func stateIs(ctx context.Context, api *vmm.API, want string) error {
-	var got struct {
-		State string `json:"state"`
-	}
-	if err := api.Call(ctx, http.MethodGet, "/vm.info", nil, &got, 0); err != nil {
-		return err
-	}
-	if got.State != want {
-		return fmt.Errorf("the monitor says that its machine is %.40q, not %q", got.State, want)
 	}
 	return nil
 }

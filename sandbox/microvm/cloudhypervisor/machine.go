@@ -125,7 +125,7 @@ func (r *machine) root() string { return fmt.Sprintf("/proc/%d/root", r.p.PID) }
 // confined proves that each thread of the monitor is where it should be, once it
 // has a machine, and takes up what the machine's kernel prints.
 func (r *machine) confined(ctx context.Context, state string) error {
-	if err := errors.Join(stateIs(ctx, r.api, state), vmm.Confined(r.p.PID, r.v.UID)); err != nil {
+	if err := errors.Join(r.api.StateIs(ctx, "/vm.info", state), vmm.Confined(r.p.PID, r.v.UID)); err != nil {
 		return err
 	}
 	serial, err := r.dial(ctx, inSerial)

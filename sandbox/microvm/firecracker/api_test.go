@@ -99,7 +99,7 @@ func TestCalls(t *testing.T) {
 		list  []request
 		state string
 	}{{nil, "Running"}, {[]request{pause}, "Paused"}, {[]request{save}, "Paused"}, {[]request{resume}, "Running"}} {
-		if err := errors.Join(ask(ctx, api, step.list...), stateIs(ctx, api, step.state)); err != nil {
+		if err := errors.Join(ask(ctx, api, step.list...), api.StateIs(ctx, "/", step.state)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestCalls(t *testing.T) {
 	}
 
 	api, _, _ = newAPI(t, nil)
-	if err := errors.Join(ask(ctx, api, load()...), stateIs(ctx, api, "Paused"), ask(ctx, api, resume), stateIs(ctx, api, "Running")); err != nil {
+	if err := errors.Join(ask(ctx, api, load()...), api.StateIs(ctx, "/", "Paused"), ask(ctx, api, resume), api.StateIs(ctx, "/", "Running")); err != nil {
 		t.Error(err)
 	}
 	for n, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 4, 31: 32, 64: 32} {
@@ -140,7 +140,7 @@ func TestBrokenAPI(t *testing.T) {
 	}
 	for _, fault := range []string{vmmtest.Junk, vmmtest.Close} {
 		api, _, _ := newAPI(t, map[string]string{"GET /": fault})
-		if err := stateIs(ctx, api, "Running"); cofferdam.KindOf(err) != cofferdam.Unavailable {
+		if err := api.StateIs(ctx, "/", "Running"); cofferdam.KindOf(err) != cofferdam.Unavailable {
 			t.Errorf("its state, %s: %v", fault, err)
 		}
 	}

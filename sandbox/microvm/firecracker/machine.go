@@ -145,7 +145,7 @@ func (r *machine) root() string { return fmt.Sprintf("/proc/%d/root", r.pid) }
 // confined proves that each thread of the monitor is where it should be, once it
 // has a machine.
 func (r *machine) confined(ctx context.Context, state string) error {
-	return errors.Join(stateIs(ctx, r.api, state), vmm.Confined(r.pid, r.uid))
+	return errors.Join(r.api.StateIs(ctx, "/", state), vmm.Confined(r.pid, r.uid))
 }
 
 // Process implements vmm.Running.

@@ -198,7 +198,7 @@ func (v *machine) Pause(ctx context.Context) error { return v.qmp.call(ctx, "sto
 // Resume implements vmm.Running.
 func (v *machine) Resume(ctx context.Context) error { return v.qmp.call(ctx, "cont", nil, nil) }
 
-// shared leaves out memory that is in a file of its own.
+// sharedMemory leaves out memory that is in a file of its own.
 var sharedMemory = map[string]any{
 	"capabilities": []map[string]any{{"capability": "x-ignore-shared", "state": true}},
 }

@@ -2,10 +2,12 @@ package qemu
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -40,7 +42,7 @@ func dialQMP(ctx context.Context, end *os.File) (*qmp, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	if !q.in.Scan() {
-		return nil, errors.Join(fmt.Errorf("the monitor said nothing: %w", errors.Join(q.in.Err())), conn.Close())
+		return nil, errors.Join(fmt.Errorf("the monitor said nothing: %w", cmp.Or(q.in.Err(), io.EOF)), conn.Close())
 	}
 	if err := q.call(ctx, "qmp_capabilities", nil, nil); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -114,7 +116,7 @@ func (q *qmp) exchange(ctx context.Context, command string, arguments any, right
 			return nil
 		}
 	}
-	return fmt.Errorf("the monitor does not answer %s: %w", command, errors.Join(q.in.Err(), ctx.Err()))
+	return fmt.Errorf("the monitor does not answer %s: %w", command, cmp.Or(q.in.Err(), ctx.Err(), io.EOF))
 }
 
 func (q *qmp) close() error { return q.conn.Close() }

@@ -73,6 +73,20 @@ func (a *API) Call(ctx context.Context, method, path string, body, answer any, p
 	return a.call(ctx, method, path, body, answer, patience)
 }
 
+// StateIs checks in what state the monitor says at path that its machine is.
+func (a *API) StateIs(ctx context.Context, path, want string) error {
+	var got struct {
+		State string `json:"state"`
+	}
+	if err := a.Call(ctx, http.MethodGet, path, nil, &got, 0); err != nil {
+		return err
+	}
+	if got.State != want {
+		return fmt.Errorf("the monitor says that its machine is %.40q, not %q", got.State, want)
+	}
+	return nil
+}
+
 // call is Call with mu held.
 func (a *API) call(ctx context.Context, method, path string, body, answer any, patience time.Duration) error {
 	if patience == 0 {

@@ -28,7 +28,7 @@ const maxAsked = 1 << 20
 type Stub struct {
 	Description Description
 	// Act does what a call asks for, of which Check has judged the body. A nil
-	// answer is 204; an error 400, in the form of Error.
+	// answer is 204; an error 400, in the form of Fail.
 	Act func(method, path string, body map[string]any) (answer any, err error)
 	// Fail makes an error's body; nil: a list of texts.
 	Fail func(reason string) any
