@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,10 +23,8 @@ func hold(args []string) (asked bool, err error) {
 	if os.Getpid() != 1 {
 		return true, errors.New("hold: it is not pid 1 of a pid namespace of its own")
 	}
-	cmd := exec.Command(args[2], args[3:]...)
-	cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, os.Environ()
-	if err := cmd.Start(); err != nil {
-		return true, fmt.Errorf("hold: %w", err)
+	if _, err := syscall.ForkExec(args[2], args[2:], &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Env: os.Environ()}); err != nil {
+		return true, fmt.Errorf("hold: %w", &os.PathError{Op: "start", Path: args[2], Err: err})
 	}
 	var last unix.WaitStatus
 	for {
