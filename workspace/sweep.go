@@ -55,6 +55,7 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 type one struct {
 	Record
 	disk  *sandbox.Workspace // nil: there is none
+	away  bool               // the keeper has no such tier now, and says nothing of what is there
 	until time.Time          // it is removed then, at the earliest
 }
 
@@ -68,9 +69,13 @@ func (k *Keeper) all(ctx context.Context) ([]one, error) {
 	if err != nil {
 		return nil, err
 	}
+	offers, err := k.o.Driver.Offers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var list []one
 	for _, r := range records {
-		v := one{Record: r}
+		v := one{Record: r, away: !slices.ContainsFunc(offers, func(o sandbox.Offer) bool { return o.Tier == r.Tier && slices.Contains(o.Can, sandbox.CanKeep) })}
 		for _, d := range disks {
 			if d.ID == r.ID && d.Tier == r.Tier {
 				v.disk = &d
@@ -117,11 +122,16 @@ func (k *Keeper) tend(ctx context.Context, v one) error {
 	switch {
 	case !v.Removed.IsZero():
 		return k.dropBundle(ctx, v.Record, now)
-	case v.disk == nil && now.Sub(v.Left) > Notice: // never made, or somebody took it away
+	case v.disk == nil && v.away:
+		return nil
+	case v.disk == nil && (v.Going || now.Sub(v.Left) > Notice): // never made, or somebody took it away
 		_, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
-			r.Removed, r.Note = now.UTC(), "its disk is not there"
+			r.Going, r.Ready, r.Removed, r.Note = false, false, now.UTC(), "its disk is not there"
 			return nil
 		})
+		return err
+	case v.Going: // whoever was about to remove it was killed: it is begun anew
+		_, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error { r.Going = false; return nil })
 		return err
 	case v.disk == nil, v.disk.Box != "":
 		return nil

@@ -93,11 +93,25 @@ func (k *Keeper) Export(ctx context.Context, scope cofferdam.Scope, name string)
 			return w, err
 		}
 		w = v.word()
+	case cofferdam.WorkspaceLost:
+		if w.Bundle == nil {
+			return w, v.lost(op)
+		}
 	}
 	if w.Bundle == nil {
 		return w, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "workspace of " + w.Short(), Reason: "all that is in it is in the repository as well", Hint: "see cofferdam merge view " + w.Short()}
 	}
 	return w, nil
+}
+
+// lost says why nothing can be done with one whose disk is not to be seen.
+func (v one) lost(op string) error {
+	e := &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "workspace of " + short(v.Record), Reason: "its disk is not there", Hint: "see cofferdam task view " + short(v.Record)}
+	if v.away {
+		e.Kind, e.Reason = cofferdam.Unavailable, "this host has no workspaces of tier "+string(v.Tier)+" now"
+		e.Hint = "cofferdam doctor says what that tier takes"
+	}
+	return e
 }
 
 func inUse(op string, r Record) error {
@@ -136,6 +150,9 @@ func (k *Keeper) Remove(ctx context.Context, scope cofferdam.Scope, by cofferdam
 	r := v.Record
 	if v.disk != nil && v.disk.Box != "" {
 		return inUse("workspace.Remove", r)
+	}
+	if v.disk == nil && v.away && r.Removed.IsZero() {
+		return v.lost("workspace.Remove")
 	}
 	if v.disk != nil && r.Removed.IsZero() {
 		if !discard {

@@ -30,6 +30,7 @@ type world struct {
 	exit    int    // of that box
 	created int
 	stuck   error         // of RemoveWorkspace
+	killed  bool          // RemoveWorkspace ends the process, once it has removed
 	keep    time.Duration // that the project asks for
 	silent  error         // of Record
 
@@ -177,6 +178,9 @@ func (w *world) RemoveSnapshot(context.Context, sandbox.SnapshotID) error   { re
 func (w *world) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
 	if w.stuck == nil {
 		delete(w.disks, id)
+	}
+	if w.killed {
+		panic("killed")
 	}
 	return w.stuck
 }
@@ -341,6 +345,57 @@ func TestCrashBetweenExportAndRemoval(t *testing.T) {
 	if left, err := os.ReadDir(w.dir); err != nil || len(left) != 1 {
 		t.Errorf("in the folder: %v %v", left, err)
 	}
+}
+
+// TestKilledWhileItIsRemoved: a session gets the workspace again, whichever side of
+// the removal the server was killed on.
+func TestKilledWhileItIsRemoved(t *testing.T) {
+	for name, removed := range map[string]bool{"before": false, "after": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			r := w.attempt(1)
+			w.killed = true
+			func() {
+				defer func() { _ = recover() }()
+				_ = w.k.Remove(t.Context(), r.Scope, cofferdam.Principal{Name: "ann"}, "t-1", false)
+			}()
+			if w.killed = false; !removed {
+				w.disks[r.ID] = sandbox.Workspace{ID: r.ID, Tier: sandbox.GVisor, Size: 4 << 30, Epoch: r.Epoch}
+			}
+			w.restart()
+			w.mustSweep()
+			lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, 0)
+			if err != nil || lease.Ready == removed {
+				t.Errorf("%+v %v", lease, err)
+			}
+			if got := w.records[r.ID]; got.Going || !got.Removed.IsZero() {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestTierIsAway: a keeper that has a tier no more says nothing of its
+// workspaces, which is no proof that they are gone.
+func TestTierIsAway(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.attempt(1)
+	disks := w.disks
+	w.disks, w.Tier = map[sandbox.WorkspaceID]sandbox.Workspace{}, sandbox.None
+	w.now = w.now.Add(100 * day)
+	w.mustSweep()
+	w.wantKinds()
+	_, err := w.k.Export(t.Context(), r.Scope, "t-1")
+	for _, err := range []error{err, w.k.Remove(t.Context(), r.Scope, cofferdam.Principal{}, "t-1", true)} {
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) == "" {
+			t.Error(err)
+		}
+	}
+	w.disks, w.Tier = disks, sandbox.GVisor
+	w.mustSweep()
+	w.now = w.now.Add(Notice + time.Minute)
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove")
 }
 
 // TestWhatCannotBeExportedStays until a person discards it.
