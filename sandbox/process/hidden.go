@@ -30,27 +30,67 @@ func empty(path string) []wall.Mount {
 // That is those that are there when a box is made; in the folders that they are
 // in, also those that are made later, as a service does that starts again.
 func hostSockets(planned []wall.Mount, home string) []wall.Mount {
-	data, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		return nil
-	}
 	var list []wall.Mount
-	for text := range strings.Lines(string(data)) {
-		at := strings.Index(text, " /")
-		if at < 0 {
+	for _, path := range socketNames() {
+		if !isSocket(path) {
 			continue
 		}
-		path := strings.TrimSuffix(text[at+1:], "\n")
 		top, _, _ := strings.Cut(path[1:], "/")
-		if filepath.Clean(path) != path || slices.Contains(ownTop, top) && (home == "" || !sandbox.Within(home, path)) {
+		if slices.Contains(ownTop, top) && (home == "" || !sandbox.Within(home, path)) {
 			continue
 		}
-		covered := slices.ContainsFunc(planned, func(m wall.Mount) bool { return m.Kind == wall.Hidden && sandbox.Within(m.To, path) })
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 && !covered {
+		if !slices.ContainsFunc(planned, func(m wall.Mount) bool { return m.Kind == wall.Hidden && sandbox.Within(m.To, path) }) {
 			list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
 		}
 	}
 	return append(deafen(list, planned), list...)
+}
+
+// socketsIn plans to hide those of other programs in folders that are bound over
+// the view, and with it over what is hidden there: a workspace has them too, such
+// as one that takes commands for what runs there. The kernel does not say what a
+// relative name is relative to: the folder and its repository are tried.
+func socketsIn(folders []string) (list []wall.Mount) {
+	names := socketNames()
+	for _, folder := range folders {
+		for _, name := range names {
+			paths := []string{name}
+			if !filepath.IsAbs(name) {
+				paths = []string{filepath.Join(folder, name), filepath.Join(folder, ".git", name)}
+			}
+			for _, path := range paths {
+				if sandbox.Within(folder, path) && isSocket(path) {
+					list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// socketNames returns the names that sockets of this machine have in its file
+// system, as who made them said them.
+func socketNames() (list []string) {
+	data, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	for text := range strings.Lines(string(data)) {
+		name := strings.TrimSuffix(text, "\n")
+		for range 7 { // numbers and states stand before it
+			_, name, _ = strings.Cut(strings.TrimLeft(name, " "), " ")
+		}
+		if name != "" && name[0] != '@' {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// isSocket says whether a path, clean and absolute, is that of a socket.
+func isSocket(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSocket != 0 && filepath.IsAbs(path) && filepath.Clean(path) == path
 }
 
 // maxDeaf bounds the folders of sockets: each is a file system of its own.

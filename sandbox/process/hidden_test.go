@@ -46,6 +46,38 @@ func TestCredentialsElsewhere(t *testing.T) {
 	}
 }
 
+// TestSocketsOfTheWorkspace: those that listen in it when the command starts
+// cannot be connected to, whatever they were named by; what the command makes
+// itself can.
+func TestSocketsOfTheWorkspace(t *testing.T) {
+	_, project := person(t)
+	if err := os.Mkdir(filepath.Join(project, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(project)
+	for _, name := range []string{filepath.Join(project, "absolute.sock"), "./relative.sock", ".git/deep.sock"} {
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	const text = `python3 -c 'import socket
+for name in "absolute.sock", "relative.sock", ".git/deep.sock":
+	try: socket.socket(socket.AF_UNIX).connect(name); print("reached", name)
+	except OSError as e: pass
+own = socket.socket(socket.AF_UNIX); own.bind("own.sock"); own.listen(); socket.socket(socket.AF_UNIX).connect("own.sock"); print("own")'`
+	if out, err := exec.Command("sh", "-c", text).CombinedOutput(); err != nil || strings.Count(string(out), "reached") != 3 {
+		t.Fatalf("control: %v, %s", err, out)
+	}
+	if err := os.Remove("own.sock"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := run(t, OneOff{Init: initProgram(t), Workspace: project}, text); got != "own\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestOtherNames: a file system that is mounted twice shows its files twice.
 func TestOtherNames(t *testing.T) {
 	mounts := []hostMount{{"8:1", "/", "/"}, {"8:2", "/", "/data"}, {"8:2", "/home", "/home"}, {"8:1", "/", "/mnt/all"}, {"8:2", "/home/p", "/media/p"}, {"8:2", "/homes", "/media/q"}, {"0:5", "/", "/run"}}

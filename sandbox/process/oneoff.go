@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -52,6 +53,7 @@ type OneOff struct {
 	// Files are small read-only files put over what the host has there, or in
 	// /run, /tmp or the home folder, such as a bundle of certificates: at most 64, of
 	// 4 MiB in all. /etc/resolv.conf is always our own: it names netns.Gateway.
+	// /etc/hosts has the box's name besides what the host's says.
 	// Links are refused.
 	Files []sandbox.File
 	// Over are large read-only files that lie on the host already: what is at the
@@ -294,11 +296,19 @@ func (o OneOff) plan() (wall.Plan, error) {
 		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: o.Workspace, From: cmp.Or(o.From, o.Workspace), Write: true})
 		p.Write = append(p.Write, o.Workspace)
 	}
+	own := slices.Clone(o.Writable)
+	if o.Workspace != "" && (o.From == "" || o.From == o.Workspace) { // nobody listens in a copy
+		own = append(own, o.Workspace)
+	}
+	p.Mounts = append(p.Mounts, socketsIn(own)...)
 	for _, path := range o.Hide {
 		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Hidden, To: path})
 	}
 	p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Process, To: "/proc"}, wall.Mount{Kind: wall.Devices, To: "/dev", Size: sandbox.SharedMemory(limits)})
 	addFile(&p, sandbox.File{Path: "/etc/resolv.conf", Data: []byte(sandbox.Resolver)})
+	if names := hostNames("/etc/hosts", p.Hostname); names != nil {
+		addFile(&p, sandbox.File{Path: "/etc/hosts", Data: names})
+	}
 	for _, f := range o.Files {
 		addFile(&p, f)
 	}
@@ -307,4 +317,27 @@ func (o OneOff) plan() (wall.Plan, error) {
 	}
 	p.Filter, err = onceFilter()
 	return p, err
+}
+
+// maxHostNames bounds a file of names that is read into a plan: longer ones are
+// lists of what is blocked, and are seen as they are.
+const maxHostNames = 64 << 10
+
+// hostNames are the names that a file of the host has, and the box's own: many
+// programs look up their machine's name, and none is to ask the network for it.
+func hostNames(path, hostname string) []byte {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 { // what is not for everybody stays unseen
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxHostNames+1))
+	if err != nil || len(data) > maxHostNames {
+		return nil
+	}
+	return fmt.Appendf(data, "\n127.0.1.1 %s\n", hostname)
 }
