@@ -147,7 +147,7 @@ func rootWith(a *app, list []commandGroup) *cobra.Command {
 			exits(0, 1, 2),
 		Example:       "  sudo cofferdam serve\n  cofferdam repo add shop /srv/git/shop.git\n  cofferdam task run \"fix the failing test\" --check \"go test ./...\"",
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2,
 		RunE: func(c *cobra.Command, args []string) error { return group(c, args) },
 	}
 	f := root.PersistentFlags()
@@ -169,6 +169,9 @@ func rootWith(a *app, list []commandGroup) *cobra.Command {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		reason, _, _ := strings.Cut(err.Error(), ": strconv.") // the rest speaks of Go
+		if reason == "unknown flag: --version" && c == root {
+			reason += "; did you mean cofferdam version?"
+		}
 		return usage(c, reason)
 	})
 	return root

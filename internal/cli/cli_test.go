@@ -127,6 +127,16 @@ func TestEveryCommand(t *testing.T) {
 	}
 }
 
+// What is nearly a command is answered with the command.
+func TestMistyped(t *testing.T) {
+	for args, want := range map[string]string{"stauts": "did you mean status?", "--version": "did you mean cofferdam version?"} {
+		b := &bench{t: t, env: map[string]string{}, in: strings.NewReader("")}
+		if code, _, errs := b.run(strings.Fields(args)...); code != 2 || !twoLines(errs) || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit %d\n%s", args, code, errs)
+		}
+	}
+}
+
 func twoLines(errs string) bool {
 	lines := strings.Split(strings.TrimSuffix(errs, "\n"), "\n")
 	return len(lines) == 2 && strings.HasPrefix(lines[0], "cofferdam: ") && strings.HasPrefix(lines[1], "hint: ") && len(lines[1]) > len("hint: ")
