@@ -58,7 +58,7 @@ func OpenCA(dir string) (*CA, error) {
 		}
 	}
 	if err != nil {
-		return nil, badCA(path, err, "make the folder writable for the server, or restore the file")
+		return nil, badCA(path, err, "check space and permissions of its folder, or restore the file")
 	}
 	ca, err := parseCA(text)
 	if err != nil {
