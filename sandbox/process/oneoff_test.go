@@ -195,8 +195,8 @@ func TestOneOffNetwork(t *testing.T) {
 		}()
 		return nil
 	}
-	got, _ := run(t, o, "touch began; echo x >/dev/udp/10.99.0.1/53; ip -o -4 addr show eth0; ip route; cat /etc/resolv.conf; ls /sys/class/net 2>/dev/null")
-	if !strings.Contains(got, "10.99.0.2/24") || !strings.Contains(got, "default via 10.99.0.1 dev eth0") || !strings.Contains(got, "nameserver 10.99.0.1") {
+	got, _ := run(t, o, "touch began; echo x >/dev/udp/10.99.0.1/53; ip -o -4 addr show eth0; ip route; cat /etc/resolv.conf; ls /sys/class/net 2>/dev/null; getent ahosts box")
+	if !strings.Contains(got, "10.99.0.2/24") || !strings.Contains(got, "default via 10.99.0.1 dev eth0") || !strings.Contains(got, "nameserver 10.99.0.1") || !strings.Contains(got, "127.0.1.1") {
 		t.Errorf("got %q", got)
 	}
 	if n := <-heard; n < 14 {
