@@ -13,7 +13,7 @@
 //	keys/trace, keys/trace.pub   signs the traces; the second one checks them
 //	keys/gateway-ca.pem          authority under which TLS of boxes is read
 //	trust/                       what boxes read to trust it, made from this machine's roots
-//	live/ID/                     record of a run that goes on; in XDG_RUNTIME_DIR if there is one
+//	live/ID/                     record of a run that goes on; in memory if there is a place that outlives a login
 //	traces/TIME-ID.jsonl         exports of the last runs
 //	copies/ID/                   workspaces of runs with --copy
 package local

@@ -52,11 +52,18 @@ func (s state) path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
 }
 
+// logins is where a system keeps folders in memory for as long as a user is logged
+// in. A run may go on for longer, and its record with it.
+const logins = "/run/user"
+
 // newState finds the folder for the records of runs that go on: in memory if
-// this user has such a place, since they are as short-lived as their process and
-// to make a file on a disk takes a part of a short run.
+// this user has such a place that stays, since they are as short-lived as their
+// process and to make a file on a disk takes a part of a short run.
 func newState(dir, runtime string) state {
 	s := state{dir: dir, live: filepath.Join(dir, "live")}
+	if within(runtime, logins) {
+		runtime = ""
+	}
 	if runtime == "" && os.Geteuid() == 0 {
 		runtime = "/run"
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,7 @@ import (
 func testState(dir string) state { return newState(dir, "none") }
 
 // TestLiveRecords: they lie in memory if the user has a place there that is
-// nobody else's, apart for each state.
+// nobody else's, apart for each state; not where they would go with a login.
 func TestLiveRecords(t *testing.T) {
 	own, open := t.TempDir(), t.TempDir()
 	if err := os.Chmod(open, 0o777); err != nil {
@@ -30,6 +31,18 @@ func TestLiveRecords(t *testing.T) {
 	for _, dir := range []string{open, "relative", filepath.Join(own, "absent")} {
 		if s := newState("/a", dir); s.live != "/a/live" {
 			t.Errorf("%s: live records in %s", dir, s.live)
+		}
+	}
+	login := fmt.Sprintf("/run/user/%d", os.Geteuid())
+	if os.MkdirAll(login, 0o700) == nil {
+		defer os.Remove(login) // unless it is in use
+	}
+	if s := newState("/a", login); within(s.live, logins) {
+		t.Errorf("live records in %s, which goes when its user logs out", s.live)
+	}
+	for _, dir := range []string{own, filepath.Dir(a.live), a.live, filepath.Join(a.live, "x")} {
+		if err := checkWorkspace(dir, "", a); err == nil {
+			t.Errorf("a command may write %s, where the record of runs is that go on", dir)
 		}
 	}
 }

@@ -60,13 +60,13 @@ func noWorkspace(dir, reason, hint string) error {
 // about this user's next login, or about this machine, is not a workspace.
 func checkWorkspace(dir, home string, s state) error {
 	hint := "change into a project's own folder, or name one with --workspace"
-	if s.dir != "" && within(s.dir, dir) {
+	if s.dir != "" && (within(s.dir, dir) || within(s.live, dir)) {
 		return noWorkspace(dir, "it holds the whole record of all runs", hint)
 	}
 	if dir == "/tmp" || dir == "/var/tmp" {
 		return noWorkspace(dir, "it is everybody's, and programs keep sockets there that take commands", hint)
 	}
-	if within(dir, s.dir) && !within(dir, s.path("copies")) {
+	if within(dir, s.live) || within(dir, s.dir) && !within(dir, s.path("copies")) {
 		return noWorkspace(dir, "it lies in the record of all runs", hint)
 	}
 	for _, system := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/run"} {
