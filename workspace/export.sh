@@ -64,6 +64,9 @@ adds() {
 	sed -e 's/^\.//' -e 's/[][*?\\ ]/\\&/g' >>"$ours/info/exclude")
 export GIT_INDEX_FILE="$ours/index"
 if [ -n "$head" ] && ! $git read-tree "$head" 1>&2; then head=; fi
+# The git of a submodule is not asked whether something changed in it: it would run
+# what it is set up to run.
+$git ls-files -s -z | sed -z -n 's/^160000 [^\t]*\t//p' | $git --work-tree=/work update-index -z --skip-worktree --stdin
 adds
 tree=$($git write-tree)
 before=
