@@ -211,7 +211,11 @@ func (p *progress) happened(e cofferdam.Event) {
 func (p *progress) acted(e cofferdam.Event) {
 	switch e.Kind {
 	case cofferdam.EventAgentMessage, cofferdam.EventAgentTool, cofferdam.EventExecStart:
-		p.note = strings.TrimPrefix(e.Resource+": "+e.Fields["text"], ": ")
+		text := e.Fields["text"]
+		if e.Kind == cofferdam.EventExecStart && e.Resource != "" && strings.Contains(text, "\n") { // a script: its name says more than its first words
+			text = ""
+		}
+		p.note = strings.TrimSuffix(strings.TrimPrefix(e.Resource+": "+strings.Join(strings.Fields(text), " "), ": "), ": ")
 	case cofferdam.EventAgentFile:
 		p.note = "changed " + e.Resource
 	case cofferdam.EventAgentTurn:

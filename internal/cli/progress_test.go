@@ -36,6 +36,9 @@ func TestProgressNotes(t *testing.T) {
 		{"s-2", cofferdam.EventAgentTool, "Bash", "make test", "Bash: make test"},
 		{"s-2", cofferdam.EventAgentFile, "calc.txt", "calc.txt", "changed calc.txt"},
 		{"s-2", cofferdam.EventAgentMessage, "", "I look.", "I look."},
+		{"s-2", cofferdam.EventAgentMessage, "", "I look\nagain.", "I look again."},
+		{"s-2", cofferdam.EventExecStart, "check-1", "true", "check-1: true"},
+		{"s-2", cofferdam.EventExecStart, "checkout", "set -eu\ngoes_on() {", "checkout"},
 	} {
 		if got := see(c.session, c.kind, c.resource, map[string]string{"text": c.text}); got != c.note {
 			t.Errorf("%s: note %q, want %q", c.kind, got, c.note)
