@@ -67,6 +67,12 @@ func (k *Keeper) find(ctx context.Context, scope cofferdam.Scope, name string) (
 			Hint: "give a task, such as t-42, or an id that cofferdam workspace list shows",
 		}
 	}
+	if slices.ContainsFunc(found, func(v one) bool { return v.Task != found[0].Task }) {
+		return one{}, &cofferdam.Error{
+			Op: "workspace.find", Kind: cofferdam.Invalid, Subject: fmt.Sprintf("workspace %.80q", name), Reason: "more than one begins so",
+			Hint: "give more of its id, or the task: cofferdam workspace list shows both",
+		}
+	}
 	return slices.MaxFunc(found, func(a, b one) int { return a.Attempt - b.Attempt }), nil
 }
 

@@ -375,6 +375,26 @@ func TestKilledWhileItIsRemoved(t *testing.T) {
 	}
 }
 
+// TestAmbiguousName: what stands for the workspaces of two tasks removes neither.
+func TestAmbiguousName(t *testing.T) {
+	w := newWorld(t, nil)
+	for n, id := range map[int64]string{1: "w-00000000000000000000000000000001", 2: "w-00000000000000000000000000000002"} {
+		r := w.attempt(n)
+		delete(w.records, r.ID)
+		delete(w.disks, r.ID)
+		r.ID = sandbox.WorkspaceID(id)
+		w.records[r.ID], w.disks[r.ID] = r, sandbox.Workspace{ID: r.ID, Tier: sandbox.GVisor}
+	}
+	scope := w.plan(1, 1, 1).Scope
+	err := w.k.Remove(t.Context(), scope, cofferdam.Principal{}, "w-00000000", true)
+	if cofferdam.KindOf(err) != cofferdam.Invalid || cofferdam.HintOf(err) == "" || len(w.disks) != 2 {
+		t.Errorf("%v, %d are left", err, len(w.disks))
+	}
+	if err := w.k.Remove(t.Context(), scope, cofferdam.Principal{}, "w-00000000000000000000000000000002", true); err != nil || len(w.disks) != 1 {
+		t.Errorf("%v, %d are left", err, len(w.disks))
+	}
+}
+
 // TestTierIsAway: a keeper that has a tier no more says nothing of its
 // workspaces, which is no proof that they are gone.
 func TestTierIsAway(t *testing.T) {
