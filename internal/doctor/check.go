@@ -35,11 +35,11 @@ func programs() []string {
 func checkUser(_ context.Context, o Options) []sandbox.Finding {
 	switch uid := o.Host.UID(); {
 	case uid != 0:
-		return one("user", OK, "", "uid %d: server and boxes run in a user namespace of its own", uid)
+		return one("user", sandbox.OK, "", "uid %d: server and boxes run in a user namespace of its own", uid)
 	case userns.Inside():
-		return one("user", OK, "", "an ordinary user, in a user namespace of its own")
+		return one("user", sandbox.OK, "", "an ordinary user, in a user namespace of its own")
 	}
-	return one("user", OK, "", "root")
+	return one("user", sandbox.OK, "", "root")
 }
 
 func checkPrograms(_ context.Context, o Options) []sandbox.Finding {
@@ -51,9 +51,9 @@ func checkPrograms(_ context.Context, o Options) []sandbox.Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return one("programs", Fail, "make build puts them all into bin/; keep them together, or name their folder with --programs", "%s: no runnable %s", o.Config.Programs, strings.Join(missing, ", "))
+		return one("programs", sandbox.Fail, "make build puts them all into bin/; keep them together, or name their folder with --programs", "%s: no runnable %s", o.Config.Programs, strings.Join(missing, ", "))
 	}
-	return one("programs", OK, "", "all %d in %s", len(programs()), o.Config.Programs)
+	return one("programs", sandbox.OK, "", "all %d in %s", len(programs()), o.Config.Programs)
 }
 
 // checkTier is what the tier of this server's boxes needs.
@@ -68,7 +68,7 @@ func (r *Report) checkTier(ctx context.Context, o Options) []sandbox.Finding {
 			return s.Findings
 		}
 	}
-	return one("keeper", Fail, "install all programs of one release together: make build", "it knows no tier %s", o.Tier())
+	return one("keeper", sandbox.Fail, "install all programs of one release together: make build", "it knows no tier %s", o.Tier())
 }
 
 // survey runs the drivers' own checks, each tier's.
@@ -81,7 +81,7 @@ func survey(ctx context.Context, o Options) (tiers []sandbox.Survey, broken []sa
 		if runErr != nil {
 			err = runErr
 		}
-		return nil, one("keeper", Fail, "run cofferdam-keeper --check by hand and see what it says", "its checks could not be made: %v", err)
+		return nil, one("keeper", sandbox.Fail, "run cofferdam-keeper --check by hand and see what it says", "its checks could not be made: %v", err)
 	}
 	return tiers, nil
 }
@@ -100,7 +100,7 @@ func parseSurvey(out []byte) ([]sandbox.Survey, error) {
 	}
 	for i, s := range all.Tiers {
 		for _, f := range s.Findings {
-			if f.Name == "" || (f.Level != OK && f.Level != Warn && f.Level != Fail) {
+			if f.Name == "" || (f.Level != sandbox.OK && f.Level != sandbox.Warn && f.Level != sandbox.Fail) {
 				return nil, fmt.Errorf("finding %q has the level %q", f.Name, f.Level)
 			}
 		}
@@ -118,9 +118,9 @@ func checkTools(_ context.Context, o Options) []sandbox.Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return one("tools", Fail, "apt install "+strings.Join(missing, " "), "not found: %s", strings.Join(missing, ", "))
+		return one("tools", sandbox.Fail, "apt install "+strings.Join(missing, " "), "not found: %s", strings.Join(missing, ", "))
 	}
-	return one("tools", OK, "", "git is there")
+	return one("tools", sandbox.OK, "", "git is there")
 }
 
 // checkState looks at the state folder, or at the nearest folder above it that
@@ -135,18 +135,18 @@ func checkState(_ context.Context, o Options) []sandbox.Finding {
 			info, err = os.Stat(dir)
 		}
 	case err == nil && info.IsDir() && info.Mode().Perm()&0o007 != 0:
-		return one("state", Fail, "chmod 700 "+dir, "%s is open to every user", dir)
+		return one("state", sandbox.Fail, "chmod 700 "+dir, "%s is open to every user", dir)
 	}
 	if err != nil {
-		return one("state", Fail, "make it reachable for the server, or choose another with --state", "%s: %v", dir, err)
+		return one("state", sandbox.Fail, "make it reachable for the server, or choose another with --state", "%s: %v", dir, err)
 	}
 	if !info.IsDir() {
-		return one("state", Fail, "move it away, or choose another with --state", "%s is not a folder", dir)
+		return one("state", sandbox.Fail, "move it away, or choose another with --state", "%s is not a folder", dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return one("state", Fail, "make it writable for the server (a read-only mount?), or choose another with --state", "%s: %v", dir, err)
+		return one("state", sandbox.Fail, "make it writable for the server (a read-only mount?), or choose another with --state", "%s: %v", dir, err)
 	}
-	return append(one("state", OK, "", "%s can be written", dir), checkDisk(o, dir)...)
+	return append(one("state", sandbox.OK, "", "%s can be written", dir), checkDisk(o, dir)...)
 }
 
 func checkDisk(o Options, dir string) []sandbox.Finding {
@@ -154,48 +154,48 @@ func checkDisk(o Options, dir string) []sandbox.Finding {
 	const fix = "free some space, or choose another disk with --state"
 	switch {
 	case err != nil:
-		return one("disk", Warn, fix, "%s: %v", dir, err)
+		return one("disk", sandbox.Warn, fix, "%s: %v", dir, err)
 	case free < noDisk:
-		return one("disk", Fail, fix, "%d MiB free in %s", free>>20, dir)
+		return one("disk", sandbox.Fail, fix, "%d MiB free in %s", free>>20, dir)
 	case free < lowDisk:
-		return one("disk", Warn, fix, "%d MiB free in %s; a box may use 4 GiB", free>>20, dir)
+		return one("disk", sandbox.Warn, fix, "%d MiB free in %s; a box may use 4 GiB", free>>20, dir)
 	case files > 0 && files < lowFiles:
-		return one("disk", Warn, fix, "%d files can still be made in %s", files, dir)
+		return one("disk", sandbox.Warn, fix, "%d files can still be made in %s", files, dir)
 	}
-	return one("disk", OK, "", "%d GiB free in %s", free>>30, dir)
+	return one("disk", sandbox.OK, "", "%d GiB free in %s", free>>30, dir)
 }
 
 // checkSocket asks whether another server answers already.
 func checkSocket(ctx context.Context, o Options) []sandbox.Finding {
 	if o.Serving {
-		return one("socket", OK, "", "this server serves %s", o.Config.Socket)
+		return one("socket", sandbox.OK, "", "this server serves %s", o.Config.Socket)
 	}
 	var d net.Dialer
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	conn, err := d.DialContext(ctx, "unix", o.Config.Socket)
 	if err != nil {
-		return one("server", Warn, "sudo cofferdam serve", "no server at unix:%s", o.Config.Socket)
+		return one("server", sandbox.Warn, "sudo cofferdam serve; if one has a state folder of its own, give doctor the same --state", "no server at unix:%s", o.Config.Socket)
 	}
 	conn.Close()
-	return one("server", OK, "", "answers at unix:%s", o.Config.Socket)
+	return one("server", sandbox.OK, "", "answers at unix:%s", o.Config.Socket)
 }
 
 func checkListen(ctx context.Context, o Options) []sandbox.Finding {
 	addr := o.Config.Listen
 	switch {
 	case addr == "":
-		return one("port", OK, "", "off")
+		return one("port", sandbox.OK, "", "off")
 	case o.Serving:
-		return one("port", OK, "", "this server serves %s", addr)
+		return one("port", sandbox.OK, "", "this server serves %s", addr)
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return one("port", Warn, "choose another with --listen, or --listen off", "%s is taken; by a running server, unless none answers above", addr)
+		return one("port", sandbox.Warn, "choose another with --listen, or --listen off", "%s is taken; by a running server, unless none answers above", addr)
 	}
 	l.Close()
-	return one("port", OK, "", "%s is free", addr)
+	return one("port", sandbox.OK, "", "%s is free", addr)
 }
 
 // checkClock refuses a clock that is plainly wrong: certificates and signed
@@ -204,7 +204,7 @@ func checkClock(_ context.Context, o Options) []sandbox.Finding {
 	now := o.Host.Now()
 	earliest := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // older than this program
 	if now.Before(earliest) || now.Year() > 2100 {
-		return one("clock", Fail, "set the clock: timedatectl set-ntp true", "it says %s", now.UTC().Format(time.RFC3339))
+		return one("clock", sandbox.Fail, "set the clock: timedatectl set-ntp true", "it says %s", now.UTC().Format(time.RFC3339))
 	}
-	return one("clock", OK, "", "%s", now.UTC().Format(time.RFC3339))
+	return one("clock", sandbox.OK, "", "%s", now.UTC().Format(time.RFC3339))
 }

@@ -19,13 +19,6 @@ import (
 	"cofferdam/sandbox"
 )
 
-// Levels of a finding.
-const (
-	OK   = "ok"
-	Warn = "warn"
-	Fail = "fail"
-)
-
 // Report is what was found.
 type Report struct {
 	Schema string            `json:"schema"` // cofferdam/doctor/v1
@@ -38,7 +31,7 @@ type Report struct {
 func (r Report) Failed() []sandbox.Finding {
 	var out []sandbox.Finding
 	for _, f := range r.Items {
-		if f.Level == Fail {
+		if f.Level == sandbox.Fail {
 			out = append(out, f)
 		}
 	}
@@ -116,10 +109,12 @@ func merge(all, more []sandbox.Finding) []sandbox.Finding {
 	return all
 }
 
-func rank(level string) int { return slices.Index([]string{OK, Warn, Fail}, level) }
+func rank(level string) int {
+	return slices.Index([]string{sandbox.OK, sandbox.Warn, sandbox.Fail}, level)
+}
 
 func one(name, level, fix, format string, args ...any) []sandbox.Finding {
-	if level == OK {
+	if level == sandbox.OK {
 		fix = ""
 	}
 	return []sandbox.Finding{{Name: name, Level: level, Detail: fmt.Sprintf(format, args...), Fix: fix}}

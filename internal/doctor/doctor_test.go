@@ -80,7 +80,7 @@ func TestHealthyHost(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, f := range r.Items {
-		if f.Level != OK || f.Fix != "" || f.Detail == "" || seen[f.Name] || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Detail, "\n") {
+		if f.Level != sandbox.OK || f.Fix != "" || f.Detail == "" || seen[f.Name] || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Detail, "\n") {
 			t.Errorf("%+v", f)
 		}
 		seen[f.Name] = true
@@ -116,38 +116,38 @@ func TestFaults(t *testing.T) {
 		name, level, fix string
 		spoil            func(*Options)
 	}{
-		{"programs", Fail, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, "cofferdam-init")) }},
-		{"programs", Fail, "make build", func(o *Options) { os.Chmod(filepath.Join(o.Config.Programs, "cofferdam-runsc"), 0o644) }},
-		{"keeper", Fail, "--check", keeper("", errors.New("exec format error"))},
-		{"keeper", Fail, "--check", keeper("[]", nil)},
-		{"keeper", Fail, "--check", keeper("hello", nil)},
-		{"keeper", Fail, "--check", keeper("\x00\xff", nil)},
-		{"keeper", Fail, "--check", keeper(gvisor(`[{"name":"x","level":"good"}]`), nil)},
-		{"keeper", Fail, "--check", keeper(gvisor(`[{"level":"ok"}]`), nil)},
-		{"gvisor-systrap", Fail, "mend", keeper(gvisor(`[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]`), errors.New("exit status 1"))},
-		{"keeper", Fail, "--check", keeper(`{"schema":"cofferdam/tiers/v1","tiers":[]}`, nil)},
-		{"keeper", Fail, "make build", keeper(`{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"process","findings":[{"name":"x","level":"ok"}]}]}`, nil)},
-		{"root", Fail, "worse", keeper(gvisor(`[{"name":"root","level":"fail","detail":"no","fix":"worse"}]`), nil)},
-		{"tools", Fail, "apt install git", func(o *Options) { o.Host.Find = func(string) (string, error) { return "", errors.New("no") } }},
-		{"state", Fail, "chmod 700", func(o *Options) { os.Chmod(o.Config.State, 0o755) }},
-		{"state", Fail, "--state", func(o *Options) { o.Config.State = filepath.Join(o.Config.Programs, "cofferdam-init") }},
-		{"disk", Fail, "free", func(o *Options) {
+		{"programs", sandbox.Fail, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, "cofferdam-init")) }},
+		{"programs", sandbox.Fail, "make build", func(o *Options) { os.Chmod(filepath.Join(o.Config.Programs, "cofferdam-runsc"), 0o644) }},
+		{"keeper", sandbox.Fail, "--check", keeper("", errors.New("exec format error"))},
+		{"keeper", sandbox.Fail, "--check", keeper("[]", nil)},
+		{"keeper", sandbox.Fail, "--check", keeper("hello", nil)},
+		{"keeper", sandbox.Fail, "--check", keeper("\x00\xff", nil)},
+		{"keeper", sandbox.Fail, "--check", keeper(gvisor(`[{"name":"x","level":"good"}]`), nil)},
+		{"keeper", sandbox.Fail, "--check", keeper(gvisor(`[{"level":"ok"}]`), nil)},
+		{"gvisor-systrap", sandbox.Fail, "mend", keeper(gvisor(`[{"name":"gvisor-systrap","level":"fail","detail":"no","fix":"mend"}]`), errors.New("exit status 1"))},
+		{"keeper", sandbox.Fail, "--check", keeper(`{"schema":"cofferdam/tiers/v1","tiers":[]}`, nil)},
+		{"keeper", sandbox.Fail, "make build", keeper(`{"schema":"cofferdam/tiers/v1","tiers":[{"tier":"process","findings":[{"name":"x","level":"ok"}]}]}`, nil)},
+		{"root", sandbox.Fail, "worse", keeper(gvisor(`[{"name":"root","level":"fail","detail":"no","fix":"worse"}]`), nil)},
+		{"tools", sandbox.Fail, "apt install git", func(o *Options) { o.Host.Find = func(string) (string, error) { return "", errors.New("no") } }},
+		{"state", sandbox.Fail, "chmod 700", func(o *Options) { os.Chmod(o.Config.State, 0o755) }},
+		{"state", sandbox.Fail, "--state", func(o *Options) { o.Config.State = filepath.Join(o.Config.Programs, "cofferdam-init") }},
+		{"disk", sandbox.Fail, "free", func(o *Options) {
 			o.Host.Free = func(string) (uint64, uint64, error) { return noDisk - 1, 1 << 20, nil }
 		}},
-		{"disk", Warn, "free", func(o *Options) {
+		{"disk", sandbox.Warn, "free", func(o *Options) {
 			o.Host.Free = func(string) (uint64, uint64, error) { return lowDisk - 1, 1 << 20, nil }
 		}},
-		{"disk", Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 50 << 30, 10, nil } }},
-		{"disk", Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") } }},
-		{"server", Warn, "serve", func(o *Options) { o.Config.Socket = "/nonexistent" }},
-		{"port", Warn, "--listen", func(o *Options) { o.Config.Listen = "203.0.113.9:1" }},
-		{"clock", Fail, "timedatectl", func(o *Options) { o.Host.Now = func() time.Time { return time.Unix(0, 0) } }},
-		{"registry-npm", Warn, `allow_addresses = ["10.0.0.7"]`, lookup("10.0.0.7", "104.16.1.34")},
-		{"registry-npm", Warn, `allow_addresses = ["10.0.0.7", "fd00::1"]`, lookup("fd00::1", "10.0.0.7", "10.0.0.7")},
-		{"registry-npm", Warn, "203.0.113.80", lookup("::ffff:203.0.113.80")},
-		{"registry-npm", Warn, "169.254.169.254", lookup("169.254.169.254")},
-		{"registry-npm", Warn, "64:ff9b::a00:1", lookup("64:ff9b::a00:1")},
-		{"registry-npm", Warn, "resolver", func(o *Options) {
+		{"disk", sandbox.Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 50 << 30, 10, nil } }},
+		{"disk", sandbox.Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") } }},
+		{"server", sandbox.Warn, "serve", func(o *Options) { o.Config.Socket = "/nonexistent" }},
+		{"port", sandbox.Warn, "--listen", func(o *Options) { o.Config.Listen = "203.0.113.9:1" }},
+		{"clock", sandbox.Fail, "timedatectl", func(o *Options) { o.Host.Now = func() time.Time { return time.Unix(0, 0) } }},
+		{"registry-npm", sandbox.Warn, `allow_addresses = ["10.0.0.7"]`, lookup("10.0.0.7", "104.16.1.34")},
+		{"registry-npm", sandbox.Warn, `allow_addresses = ["10.0.0.7", "fd00::1"]`, lookup("fd00::1", "10.0.0.7", "10.0.0.7")},
+		{"registry-npm", sandbox.Warn, "203.0.113.80", lookup("::ffff:203.0.113.80")},
+		{"registry-npm", sandbox.Warn, "169.254.169.254", lookup("169.254.169.254")},
+		{"registry-npm", sandbox.Warn, "64:ff9b::a00:1", lookup("64:ff9b::a00:1")},
+		{"registry-npm", sandbox.Warn, "resolver", func(o *Options) {
 			o.Host.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 		}},
 	} {
@@ -159,7 +159,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: got %+v, want %s with fix %q", c.name, f, c.level, c.fix)
 		}
 		err := r.Err()
-		if (err != nil) != (c.level == Fail) {
+		if (err != nil) != (c.level == sandbox.Fail) {
 			t.Errorf("%s is %s, start refused: %v", c.name, c.level, err)
 		}
 		if err != nil && (cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), c.name+": ") || cofferdam.HintOf(err) != f.Fix) {
@@ -174,7 +174,7 @@ func TestListedAddressIsFine(t *testing.T) {
 	o.Host.Lookup = func(context.Context, string) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("10.0.0.7")}, nil
 	}
-	if f := find(Run(t.Context(), o), "registry-npm"); f.Level != OK {
+	if f := find(Run(t.Context(), o), "registry-npm"); f.Level != sandbox.OK {
 		t.Errorf("%+v", f)
 	}
 }
@@ -192,7 +192,7 @@ func TestReadOnlyStateFolder(t *testing.T) {
 	for _, state := range []string{dir, filepath.Join(dir, "not", "yet")} {
 		o.Config.State = state
 		r := Run(t.Context(), o)
-		if f := find(r, "state"); f.Level != Fail || !strings.Contains(f.Detail, "read-only") || r.Err() == nil {
+		if f := find(r, "state"); f.Level != sandbox.Fail || !strings.Contains(f.Detail, "read-only") || r.Err() == nil {
 			t.Errorf("%s: %+v", state, f)
 		}
 	}
@@ -202,7 +202,7 @@ func TestReadOnlyStateFolder(t *testing.T) {
 func TestStateToBeMade(t *testing.T) {
 	o := healthy(t)
 	o.Config.State = filepath.Join(o.Config.State, "a", "b")
-	if f := find(Run(t.Context(), o), "state"); f.Level != OK {
+	if f := find(Run(t.Context(), o), "state"); f.Level != sandbox.OK {
 		t.Errorf("%+v", f)
 	}
 }
@@ -215,11 +215,11 @@ func TestServingServerDoesNotFindItself(t *testing.T) {
 	}
 	defer l.Close()
 	o.Config.Listen, o.Config.Socket = l.Addr().String(), "/nonexistent"
-	if f := find(Run(t.Context(), o), "port"); f.Level != Warn {
+	if f := find(Run(t.Context(), o), "port"); f.Level != sandbox.Warn {
 		t.Errorf("before a start: %+v", f)
 	}
 	o.Serving = true
-	if r := Run(t.Context(), o); r.Err() != nil || find(r, "port").Level != OK || find(r, "socket").Level != OK {
+	if r := Run(t.Context(), o); r.Err() != nil || find(r, "port").Level != sandbox.OK || find(r, "socket").Level != sandbox.OK {
 		t.Errorf("of itself: %+v", r.Items)
 	}
 }
@@ -242,7 +242,7 @@ func TestKeepers(t *testing.T) {
 		}
 		return keeper.Info{}, unix.ENOENT
 	}
-	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != OK || !strings.Contains(f.Detail, "none runs") || !strings.Contains(f.Detail, installed) {
+	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != sandbox.OK || !strings.Contains(f.Detail, "none runs") || !strings.Contains(f.Detail, installed) {
 		t.Errorf("none: %+v", f)
 	}
 	answers["/r/k.sock"] = keeper.Info{Process: 7, Build: "old", Boxes: 2, Draining: true}
@@ -251,17 +251,17 @@ func TestKeepers(t *testing.T) {
 	answers["/r/k-4.sock"] = &cofferdam.Error{Op: "t", Kind: cofferdam.Unavailable, Subject: "keeper", Reason: "hangs", Hint: "kill it"}
 	r := Run(t.Context(), o)
 	for _, c := range []struct{ name, level, detail, fix string }{
-		{"keeper-1", OK, "process 7, build old, 2 boxes: it is being replaced", ""},
-		{"keeper-2", OK, "process 8, build " + installed + ", 1 boxes", ""},
-		{"keeper-3", Warn, "build " + installed + " is installed", "start the server again"},
-		{"keeper-4", Warn, "hangs", "kill it"},
+		{"keeper-1", sandbox.OK, "process 7, build old, 2 boxes: it is being replaced", ""},
+		{"keeper-2", sandbox.OK, "process 8, build " + installed + ", 1 boxes", ""},
+		{"keeper-3", sandbox.Warn, "build " + installed + " is installed", "start the server again"},
+		{"keeper-4", sandbox.Warn, "hangs", "kill it"},
 	} {
 		if f := find(r, c.name); f.Level != c.level || !strings.Contains(f.Detail, c.detail) || !strings.Contains(f.Fix, c.fix) || (c.fix == "") != (f.Fix == "") {
 			t.Errorf("%s: %+v", c.name, f)
 		}
 	}
 	answers = map[string]any{"/r/k.sock": unix.EACCES}
-	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != Warn || !strings.Contains(f.Fix, "user of the server") {
+	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != sandbox.Warn || !strings.Contains(f.Fix, "user of the server") {
 		t.Errorf("one that this user may not ask: %+v", f)
 	}
 }

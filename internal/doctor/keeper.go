@@ -37,7 +37,7 @@ func checkKeepers(ctx context.Context, o Options) []sandbox.Finding {
 		all = append(all, f...)
 	}
 	if len(all) == 0 {
-		return one("keeper-1", OK, "", "none runs; cofferdam serve starts one, of build %s", installed)
+		return one("keeper-1", sandbox.OK, "", "none runs; cofferdam serve starts one, of build %s", installed)
 	}
 	return all
 }
@@ -49,13 +49,13 @@ func keeperFinding(name, installed string, s keeper.Slot, info keeper.Info, err 
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
 		return nil
 	case errors.Is(err, fs.ErrPermission):
-		return one(name, Warn, "ask as the user of the server, for example with sudo", "one may be at unix:%s, which this user may not open", s.Socket)
+		return one(name, sandbox.Warn, "ask as the user of the server, for example with sudo", "one may be at unix:%s, which this user may not open", s.Socket)
 	case err != nil:
-		return one(name, Warn, cofferdam.HintOf(err), "%v", err)
+		return one(name, sandbox.Warn, cofferdam.HintOf(err), "%v", err)
 	case info.Draining:
-		return one(name, OK, "", "%s: it is being replaced and ends with its last box", who)
+		return one(name, sandbox.OK, "", "%s: it is being replaced and ends with its last box", who)
 	case info.Build != installed:
-		return one(name, Warn, "start the server again: it replaces this keeper and loses nothing", "%s; build %s is installed", who, installed)
+		return one(name, sandbox.Warn, "start the server again: it replaces this keeper and loses nothing", "%s; build %s is installed", who, installed)
 	}
-	return one(name, OK, "", "%s", who)
+	return one(name, sandbox.OK, "", "%s", who)
 }

@@ -24,7 +24,7 @@ func checkRegistries(ctx context.Context, o Options) []sandbox.Finding {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if len(o.Presets) == 0 {
-		return one("registries", OK, "", "no preset on this machine")
+		return one("registries", sandbox.OK, "", "no preset on this machine")
 	}
 	var out []sandbox.Finding
 	for _, preset := range slices.Sorted(maps.Keys(o.Presets)) {
@@ -60,12 +60,12 @@ func checkPreset(ctx context.Context, o Options, preset string) []sandbox.Findin
 		if file == "" {
 			file = config.DefaultFile
 		}
-		return one(name, Warn, fmt.Sprintf("if that is your own mirror, write into %s under [egress]: allow_addresses = [\"%s\"]", file, strings.Join(missing, `", "`)),
+		return one(name, sandbox.Warn, fmt.Sprintf("if that is your own mirror, write into %s under [egress]: allow_addresses = [\"%s\"]", file, strings.Join(missing, `", "`)),
 			"resolves to the reserved address %s, which the gateways refuse to dial", strings.Join(missing, ", "))
 	case len(unresolved) > 0:
-		return one(name, Warn, "check the resolver, if tasks use preset:"+preset, "cannot be resolved: %s", strings.Join(unresolved, ", "))
+		return one(name, sandbox.Warn, "check the resolver, if tasks use preset:"+preset, "cannot be resolved: %s", strings.Join(unresolved, ", "))
 	}
-	return one(name, OK, "", "%s", strings.Join(o.Presets[preset], ", "))
+	return one(name, sandbox.OK, "", "%s", strings.Join(o.Presets[preset], ", "))
 }
 
 func listed(all []config.AddrAndPort, a netip.Addr) bool {

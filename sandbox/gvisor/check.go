@@ -24,13 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Levels of a finding.
-const (
-	levelOK   = "ok"
-	levelWarn = "warn"
-	levelFail = "fail"
-)
-
 const gvisorModule = "gvisor.dev/gvisor"
 
 // Check examines the host for what the boxes of o need, without making one and
@@ -73,15 +66,15 @@ func (c *checker) all(ctx context.Context) []sandbox.Finding {
 	var list []sandbox.Finding
 	failed := false
 	for _, p := range append(c.quick(), probe{"network-namespace", c.namespace}, probe{"gvisor-systrap", c.systrap}) {
-		f := sandbox.Finding{Name: p.name, Level: levelOK}
+		f := sandbox.Finding{Name: p.name, Level: sandbox.OK}
 		var err error
 		switch f.Detail, f.Fix, err = p.run(ctx); {
 		case err != nil:
-			f.Level, f.Detail, failed = levelFail, err.Error(), true
+			f.Level, f.Detail, failed = sandbox.Fail, err.Error(), true
 		case f.Fix != "":
-			f.Level = levelWarn
+			f.Level = sandbox.Warn
 		}
-		if failed && p.name == "gvisor-systrap" && f.Level == levelFail {
+		if failed && p.name == "gvisor-systrap" && f.Level == sandbox.Fail {
 			f.Detail = "not proved: " + f.Detail
 		}
 		list = append(list, f)

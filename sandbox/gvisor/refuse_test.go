@@ -115,7 +115,7 @@ func inPoorHost(t *testing.T, o Options) {
 	var failed []string
 	for _, f := range Check(context.Background(), o) {
 		// What depends on the missing thing fails with it; the first is the cause.
-		if f.Level == levelFail && f.Name != "network-namespace" {
+		if f.Level == sandbox.Fail && f.Name != "network-namespace" {
 			failed = append(failed, f.Name)
 		}
 	}

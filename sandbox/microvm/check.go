@@ -16,13 +16,6 @@ import (
 	"cofferdam/sandbox/wall"
 )
 
-// Levels of a finding.
-const (
-	levelOK   = "ok"
-	levelWarn = "warn"
-	levelFail = "fail"
-)
-
 // What mends a missing layer.
 const (
 	fixKernel   = "install linux-image-cloud-amd64, or name a kernel with the keeper's --kernel"
@@ -118,9 +111,9 @@ func (c *checker) init(context.Context) (string, string, error) {
 func (p probe) finding(ctx context.Context) sandbox.Finding {
 	detail, fix, err := p.run(ctx)
 	if err != nil {
-		return sandbox.Finding{Name: p.name, Level: levelFail, Detail: err.Error(), Fix: fix}
+		return sandbox.Finding{Name: p.name, Level: sandbox.Fail, Detail: err.Error(), Fix: fix}
 	}
-	return sandbox.Finding{Name: p.name, Level: levelOK, Detail: detail}
+	return sandbox.Finding{Name: p.name, Level: sandbox.OK, Detail: detail}
 }
 
 // Check examines the host. What only tier microvm needs is a warning here: an
@@ -130,19 +123,19 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 	whole := true
 	for _, p := range d.checker.needed() {
 		f := p.finding(ctx)
-		whole = whole && f.Level != levelFail
+		whole = whole && f.Level != sandbox.Fail
 		list = append(list, f)
 	}
 	if whole {
 		f := probe{"microvm-kvm", d.checker.kvm}.finding(ctx)
-		if f.Level == levelFail {
-			f.Level = levelWarn
+		if f.Level == sandbox.Fail {
+			f.Level = sandbox.Warn
 		}
 		list = append(list, f)
 	}
 	for _, f := range hostFindings(cmp.Or(d.checker.host, "/")) {
-		if f.Level == levelFail {
-			f.Level = levelWarn
+		if f.Level == sandbox.Fail {
+			f.Level = sandbox.Warn
 		}
 		list = append(list, f)
 	}
@@ -178,7 +171,7 @@ func (c *checker) tierLacks(ctx context.Context, t sandbox.Tier) []sandbox.Findi
 		list = c.failing(ctx, []probe{{"microvm-kvm", c.kvm}})
 	}
 	for _, f := range hostFindings(cmp.Or(c.host, "/")) {
-		if f.Level == levelFail {
+		if f.Level == sandbox.Fail {
 			list = append(list, f)
 		}
 	}
@@ -193,7 +186,7 @@ func (d *Driver) Emulation() []sandbox.Finding {
 		return nil
 	}
 	return []sandbox.Finding{{
-		Name: "microvm-emulation", Level: levelFail, Detail: "the monitor " + t.Name + " emulates no processor",
+		Name: "microvm-emulation", Level: sandbox.Fail, Detail: "the monitor " + t.Name + " emulates no processor",
 		Fix: "run the keeper with --monitor " + qemu.Name + ", or ask for tier microvm",
 	}}
 }
@@ -201,7 +194,7 @@ func (d *Driver) Emulation() []sandbox.Finding {
 // failing are the findings of probes that fail.
 func (c *checker) failing(ctx context.Context, probes []probe) (list []sandbox.Finding) {
 	for _, p := range probes {
-		if f := p.finding(ctx); f.Level == levelFail {
+		if f := p.finding(ctx); f.Level == sandbox.Fail {
 			list = append(list, f)
 		}
 	}

@@ -109,7 +109,7 @@ func New(o Options) (*Driver, error) {
 // sayHardening writes to the log for what of this host tier microvm is refused.
 func (d *Driver) sayHardening() {
 	for _, f := range hostFindings("/") {
-		if f.Level == levelFail {
+		if f.Level == sandbox.Fail {
 			d.o.Log.Info("tier microvm is refused on this host", slog.String("missing", f.Name), slog.String("why", f.Detail), slog.String("fix", f.Fix))
 		}
 	}

@@ -19,9 +19,9 @@ func hostFindings(root string) []sandbox.Finding {
 	h := host(root)
 	var list []sandbox.Finding
 	add := func(name string, bad bool, good, detail, fix string) {
-		f := sandbox.Finding{Name: name, Level: levelOK, Detail: good}
+		f := sandbox.Finding{Name: name, Level: sandbox.OK, Detail: good}
 		if bad {
-			f = sandbox.Finding{Name: name, Level: levelFail, Detail: detail, Fix: fix}
+			f = sandbox.Finding{Name: name, Level: sandbox.Fail, Detail: detail, Fix: fix}
 		}
 		list = append(list, f)
 	}

@@ -54,7 +54,7 @@ var weaknesses = []struct{ name, path, good, bad string }{
 func failingOn(t *testing.T, root string) (names []string) {
 	t.Helper()
 	for _, f := range hostFindings(root) {
-		if f.Level == levelFail {
+		if f.Level == sandbox.Fail {
 			names = append(names, f.Name)
 			if f.Fix == "" || f.Detail == "" || strings.Contains(f.Detail+f.Fix, "\n") {
 				t.Errorf("%+v", f)

@@ -21,13 +21,6 @@ import (
 	"cofferdam/sandbox/wall"
 )
 
-// Levels of a finding.
-const (
-	levelOK   = "ok"
-	levelWarn = "warn"
-	levelFail = "fail"
-)
-
 // More layers that boxes of a keeper need.
 const (
 	layerRoot   = "root"
@@ -76,12 +69,12 @@ func (c *checker) quick() []probe {
 func (c *checker) all(context.Context) []sandbox.Finding {
 	var list []sandbox.Finding
 	for _, p := range append(c.quick(), probe{wall.LayerNetwork, namespace}, probe{layerUser, userNamespace}) {
-		f := sandbox.Finding{Name: "process-" + p.layer, Level: levelOK}
+		f := sandbox.Finding{Name: "process-" + p.layer, Level: sandbox.OK}
 		var err error
 		if f.Detail, err = p.run(); err != nil {
-			f.Level, f.Detail, f.Fix = levelFail, err.Error(), fixOf(p.layer)
+			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer)
 			if p.layer == layerUser {
-				f.Level = levelWarn // only boxes of ordinary users need it
+				f.Level = sandbox.Warn // only boxes of ordinary users need it
 			}
 		}
 		list = append(list, f)

@@ -69,7 +69,7 @@ func TestMissingLayerIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, hint %q", name, err, cofferdam.HintOf(err))
 		}
 		if !slices.ContainsFunc(d.checker.all(t.Context()), func(f sandbox.Finding) bool {
-			return f.Name == "process-"+c.layer && f.Level == levelFail && f.Fix != ""
+			return f.Name == "process-"+c.layer && f.Level == sandbox.Fail && f.Fix != ""
 		}) {
 			t.Errorf("%s: no finding says so", name)
 		}
