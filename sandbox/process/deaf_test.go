@@ -3,10 +3,14 @@ package process
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox/wall"
 )
@@ -84,4 +88,78 @@ func many() (list []wall.Mount) {
 		list = append(list, wall.Mount{Kind: wall.Hidden, To: "/many/" + strings.Repeat("d", i+1) + "/s"})
 	}
 	return list
+}
+
+// TestReplacedSecret: a file that is hidden stays so when the host puts another
+// one in its place, as whoever changes a password does; that of /etc too.
+func TestReplacedSecret(t *testing.T) {
+	home, project := person(t)
+	settings := filepath.Join(home, "settings")
+	steps := `mkdir -p "$1/private" "$1/open" && cd "$1" && echo canary >secret && echo canary >private/key && echo canary >open/key && echo plain >open/readme && ln -s open link`
+	if out, err := exec.Command("sh", "-ec", steps, "sh", settings).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := os.Create(filepath.Join(project, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	o := OneOff{
+		Init: initProgram(t), Home: home, Workspace: project, Stdout: out, Env: []string{"PATH=/usr/bin:/bin"},
+		Argv: []string{"sh", "-c", `cd "$0"; look() { cat secret private/key open/key link/key open/readme 2>/dev/null; }; look; touch ` + project + `/looked; until test -e ` + project + `/again; do sleep 0.02; done; look`, settings},
+	}
+	for _, deaf := range []bool{false, true} { // what the kernel does to a mount, and what is done about it
+		for _, name := range []string{"looked", "again", "out"} {
+			_ = os.Truncate(filepath.Join(project, name), 0)
+			if name != "out" {
+				_ = os.Remove(filepath.Join(project, name))
+			}
+		}
+		if _, err := out.Seek(0, 0); err != nil {
+			t.Fatal(err)
+		}
+		plan := func() (wall.Plan, error) {
+			p, err := o.plan()
+			if deaf {
+				p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Deaf, To: settings})
+			}
+			for _, name := range []string{"secret", "private", "private/key", "open/key", "link/key", "absent/key"} {
+				p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Hidden, To: filepath.Join(settings, name)})
+			}
+			return p, err
+		}
+		p, err := startInit(starting{path: o.Init, once: true, flags: unix.CLONE_NEWNET, stdio: [3]*os.File{nil, out, nil}}, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				if _, err := os.Stat(filepath.Join(project, "looked")); err == nil {
+					break
+				}
+			}
+			steps := `cd "$1" && for f in secret open/key; do echo canary >new && mv new $f; done; touch "$2/again"`
+			if out, err := exec.Command("sh", "-ec", steps, "sh", settings, project).CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		}()
+		_, err = o.follow(p, findTerminal([3]*os.File{}))
+		_ = p.cmd.Wait() // it has said how it ended
+		unix.Close(p.talk)
+		got, rerr := os.ReadFile(filepath.Join(project, "out"))
+		if err != nil || rerr != nil {
+			t.Fatal(err, rerr)
+		}
+		if shown := strings.Contains(string(got), "canary"); shown == deaf || strings.Count(string(got), "plain\n") != 2 {
+			t.Errorf("deaf %v: %s", deaf, got)
+		}
+	}
+	list, err := view(wall.Mount{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(list, func(m wall.Mount) bool { return m.Kind == wall.Deaf && m.To == "/etc" })
+	if first := slices.IndexFunc(list, func(m wall.Mount) bool { return m.Kind == wall.Hidden }); at < 0 || first >= 0 && first < at {
+		t.Errorf("/etc is made so at %d, and what is hidden begins at %d", at, first)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"cofferdam/sandbox"
 	"cofferdam/sandbox/hostview"
 	"cofferdam/sandbox/wall"
 )
@@ -56,11 +57,24 @@ func view(home wall.Mount, show []string) ([]wall.Mount, error) {
 		return nil, err
 	}
 	hidden := hide(append(etc, hostview.ClosedEtc("/etc", etc)...))
-	list = append(append(list, hidden...), again(hidden, home.To)...)
+	list = append(append(list, settings()...), append(hidden, again(hidden, home.To)...)...)
 	if home.To != "" {
 		list = append(append(list, home), homeView(home.To, show)...)
 	}
 	return append(list, hostSockets(list, home.To)...), nil
+}
+
+// settings plans that what of /etc is hidden stays so while its files are
+// replaced. What the host has mounted in it is put there again.
+func settings() []wall.Mount {
+	const etc = "/etc"
+	list := []wall.Mount{{Kind: wall.Deaf, To: etc}}
+	for _, m := range hostMounts() {
+		if m.point != etc && sandbox.Within(etc, m.point) {
+			list = append(list, wall.Mount{Kind: wall.Bind, To: m.point, From: m.point, Optional: true})
+		}
+	}
+	return list
 }
 
 // homeView plans the entries of a home folder that may be seen.

@@ -47,7 +47,7 @@ const (
 	Bind    Kind = "bind"    // From of the host, with all below it
 	Memory  Kind = "memory"  // a tmpfs of Size bytes
 	Hidden  Kind = "hidden"  // what is there, if anything, becomes empty and closed
-	Deaf    Kind = "deaf"    // a folder that is there stays as it is, but no socket in it hears; where the kernel can
+	Deaf    Kind = "deaf"    // a folder stays as it is, but no socket in it hears and what is hidden in it stays so; where the kernel can
 	Process Kind = "process" // /proc
 	Devices Kind = "devices" // /dev
 )

@@ -357,20 +357,6 @@ func (b *builder) cover(to string) error {
 	return unix.MoveMount(mount, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// deafen puts an overlay of nothing over a folder: a socket hears by its inode,
-// and in the overlay it has another one, whenever it was made. Where the kernel
-// or the file system has no such overlay the folder stays as it was.
-func (b *builder) deafen(to string) error {
-	fd, err := b.resolve(to)
-	if err != nil {
-		return nil // nothing is in sight there
-	}
-	defer unix.Close(fd)
-	dir := "/proc/self/fd/" + strconv.Itoa(fd)
-	_ = unix.Mount("overlay", dir, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+dir+":"+base+"/.hidden")
-	return nil
-}
-
 // process mounts /proc of the new pid namespace.
 func (b *builder) process(to string) error {
 	if err := b.folder(to, 0o555); err != nil {

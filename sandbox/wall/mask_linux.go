@@ -1,0 +1,95 @@
+package wall
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// deafen puts an overlay over a folder. A socket hears by its inode, and in the
+// overlay it has another one, whenever it was made. What is hidden in the folder
+// is so by its name there: over a file that the host replaces by another one, as
+// whoever changes a password does, the kernel takes every other mount away. Where
+// the kernel or the file system has no such overlay the folder stays as it was.
+func (b *builder) deafen(to string) error {
+	fd, err := b.resolve(to)
+	if err != nil {
+		return nil // nothing is in sight there
+	}
+	defer unix.Close(fd)
+	mask := base + "/.mask"
+	if err := os.Mkdir(mask, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("mask", mask, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size="+strconv.Itoa(rootSize)); err != nil {
+		return err
+	}
+	err = b.mask(fd, to, mask)
+	if err == nil {
+		dir := "/proc/self/fd/" + strconv.Itoa(fd)
+		_ = unix.Mount("overlay", dir, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+mask+":"+dir)
+	}
+	// The overlay keeps it, and nobody else.
+	return errors.Join(err, unix.Unmount(mask, unix.MNT_DETACH), os.Remove(mask))
+}
+
+// mask makes a closed file for everything that the plan hides in the open folder
+// that is at to, unless a link is on the way or there: it stays one.
+func (b *builder) mask(folder int, to, mask string) error {
+	for _, m := range b.p.Mounts {
+		rel, below := strings.CutPrefix(m.To, to+"/")
+		if m.Kind != Hidden || !below {
+			continue
+		}
+		fd, err := unix.Openat2(folder, rel, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+		if err != nil {
+			continue // cover says what to do with it
+		}
+		unix.Close(fd)
+		if err := maskParents(folder, rel, mask); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(mask+"/"+rel, os.O_CREATE|os.O_EXCL, 0)
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) { // hidden already, or what it is in
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maskParents makes the folders above a path, with the modes that they have.
+func maskParents(folder int, rel, mask string) error {
+	for i, c := range rel {
+		if c != '/' {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstatat(folder, rel[:i], &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		err := os.Mkdir(mask+"/"+rel[:i], 0o700)
+		if errors.Is(err, unix.ENOTDIR) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err == nil {
+			if err := unix.Chmod(mask+"/"+rel[:i], st.Mode&0o7777); err != nil {
+				return err
+			}
+			_ = unix.Chown(mask+"/"+rel[:i], int(st.Uid), int(st.Gid)) // an ordinary user's box has no other owner
+		}
+	}
+	return nil
+}
