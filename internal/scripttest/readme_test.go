@@ -74,9 +74,11 @@ func TestDocumentsCommands(t *testing.T) {
 			lines = append(lines, blocks(t, name, 0)...)
 		}
 	}
+	scripts := scriptLines(t)
 	for _, line := range lines {
 		words := strings.Fields(line)
 		switch {
+		case scripts["exec "+line]:
 		case words[0] == "make" && len(words) > 1:
 			if !strings.Contains(string(makefile), "\n"+words[1]+":") {
 				t.Errorf("there is no such target: %s", line)
@@ -86,6 +88,26 @@ func TestDocumentsCommands(t *testing.T) {
 			t.Errorf("a document has a command that this test does not know: %s", line)
 		}
 	}
+}
+
+// scriptLines returns the lines of all scripts of the product.
+func scriptLines(t *testing.T) map[string]bool {
+	t.Helper()
+	scripts, err := filepath.Glob(filepath.Join(Root, "testdata", "product", "*.txtar"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	lines := map[string]bool{}
+	for _, s := range scripts {
+		text, err := os.ReadFile(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			lines[strings.TrimSpace(line)] = true
+		}
+	}
+	return lines
 }
 
 // knows says whether the program has help about the first words of a command.
