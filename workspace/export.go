@@ -107,7 +107,7 @@ func (k *Keeper) read(ctx context.Context, r Record, tips []cofferdam.Commit, to
 func speak(ctx context.Context, box sandbox.Box, r Record, to *os.File) (int64, error) {
 	c := sandbox.Command{
 		ID: "export", Shell: exportScript, Timeout: exportTimeout,
-		Env: []string{"TIPS=" + tipsFile, fmt.Sprintf("NOTE=What was not committed in the workspace of %s, attempt %d.", short(r), r.Attempt)},
+		Env: []string{"TIPS=" + tipsFile, fmt.Sprintf("NOTE=What was not committed in the workspace of %s, attempt %d.", short(r), r.attempt())},
 	}
 	if err := box.Start(ctx, c); err != nil {
 		return 0, err

@@ -234,7 +234,7 @@ func (k *Keeper) put(ctx context.Context, r Record, kind string, fields map[stri
 
 // putBy puts on record, and on disk, what is about to be done to a workspace.
 func (k *Keeper) putBy(ctx context.Context, r Record, by cofferdam.Principal, kind string, fields map[string]string) error {
-	fields["workspace"], fields["attempt"] = string(r.ID), strconv.Itoa(r.Attempt)
+	fields["workspace"], fields["attempt"] = string(r.ID), strconv.Itoa(r.attempt())
 	_, err := k.o.Record.Record(ctx, cofferdam.Event{
 		Scope: r.Scope, Task: r.Task, Actor: by, Source: "workspace", Kind: kind, Resource: short(r), Fields: fields, Durable: true,
 	})

@@ -29,7 +29,7 @@ func (k *Keeper) List(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.W
 // word is the workspace as every face shows it.
 func (v one) word() cofferdam.Workspace {
 	w := cofferdam.Workspace{
-		Schema: "cofferdam/workspace/v1", ID: string(v.ID), Scope: v.Scope, Task: v.Task, Number: v.Number, Attempt: v.Attempt,
+		Schema: "cofferdam/workspace/v1", ID: string(v.ID), Scope: v.Scope, Task: v.Task, Number: v.Number, Attempt: v.attempt(),
 		Tier: string(v.Tier), Size: v.Size, Used: v.Used, Made: v.Made, Left: v.Left, Noticed: v.Noticed, Removed: v.Removed, Note: v.Note, Bundle: v.Bundle,
 	}
 	switch {

@@ -41,7 +41,7 @@ type Record struct {
 	cofferdam.Scope
 	Task    cofferdam.TaskID    `json:"task"`
 	Number  int64               `json:"number"`
-	Attempt int                 `json:"attempt"`
+	Attempt int                 `json:"attempt"` // below zero: none goes on with it
 	Repo    cofferdam.RepoID    `json:"repo"`
 	Tier    sandbox.Tier        `json:"tier"`
 	Session cofferdam.SessionID `json:"session"` // that has or had it last
@@ -133,9 +133,9 @@ func New(o Options) (*Keeper, error) {
 
 var _ session.Workspaces = (*Keeper)(nil)
 
-// idOf names the workspace of an attempt.
-func idOf(t cofferdam.TaskID, attempt int) sandbox.WorkspaceID {
-	sum := sha256.Sum256(fmt.Appendf(nil, "workspace %s %d", t, attempt))
+// idOf names the workspace that the session with an epoch makes for its attempt.
+func idOf(t cofferdam.TaskID, epoch int64) sandbox.WorkspaceID {
+	sum := sha256.Sum256(fmt.Appendf(nil, "workspace %s %d", t, epoch))
 	return sandbox.WorkspaceID("w-" + hex.EncodeToString(sum[:16]))
 }
 
@@ -151,9 +151,14 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep 
 	}
 	epoch, now := int64(p.Attempt)*tries+int64(try), k.o.Now().UTC()
 	r, err := k.o.Store.WorkspaceOf(ctx, p.Task, p.Attempt)
+	if err == nil && r.Tier != t && r.Removed.IsZero() && epoch > r.Epoch {
+		if r, err = k.leave(ctx, r, t, epoch); err == nil {
+			err = &cofferdam.Error{Op: "workspace.Take", Kind: cofferdam.NotFound}
+		}
+	}
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 		r = Record{
-			ID: idOf(p.Task, p.Attempt), Scope: p.Scope, Task: p.Task, Number: p.Number, Attempt: p.Attempt, Repo: p.Repo.ID,
+			ID: idOf(p.Task, epoch), Scope: p.Scope, Task: p.Task, Number: p.Number, Attempt: p.Attempt, Repo: p.Repo.ID,
 			Tier: t, Session: p.ID, Epoch: epoch, Keep: keep, Made: now, Left: now,
 		}
 		return session.Lease{ID: r.ID, Epoch: epoch}, k.o.Store.AddWorkspace(ctx, r)
@@ -170,7 +175,7 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep 
 			}
 		case r.Going:
 			return &cofferdam.Error{Op: "workspace.Take", Kind: cofferdam.Unavailable, Subject: "workspace of " + short(*r), Reason: "it is being removed", Hint: "try again in a minute"}
-		case !r.Removed.IsZero() || r.Tier != t: // a tier's workspaces are its own
+		case !r.Removed.IsZero():
 			r.Ready, r.Made = false, now
 		}
 		r.Tier, r.Session, r.Epoch, r.Keep, r.Left = t, p.ID, epoch, keep, now
@@ -179,6 +184,19 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep 
 	})
 	return session.Lease{ID: r.ID, Epoch: epoch, Ready: r.Ready}, err
 }
+
+// leave takes a workspace from its attempt, which goes on in a tier that cannot
+// have it. It has its time, its notice and its export like any other, and is found
+// by its id.
+func (k *Keeper) leave(ctx context.Context, r Record, t sandbox.Tier, epoch int64) (Record, error) {
+	return k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {
+		r.Attempt, r.Note = -int(epoch), fmt.Sprintf("a session of tier %s began anew: this one is of tier %s", t, r.Tier)
+		return nil
+	})
+}
+
+// attempt is the one that has it, or had it when it was left.
+func (r Record) attempt() int { return max(r.Attempt, int(r.Epoch/tries)) }
 
 // Ready implements session.Workspaces.
 func (k *Keeper) Ready(ctx context.Context, p session.Plan) error {

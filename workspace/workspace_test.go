@@ -395,6 +395,36 @@ func TestAmbiguousName(t *testing.T) {
 	}
 }
 
+// TestAnotherTier: a session of another tier begins anew, and what was worked in
+// before is told of, exported and removed like any other; nor is it the one that a
+// session of the first tier makes later.
+func TestAnotherTier(t *testing.T) {
+	w := newWorld(t, nil)
+	first := w.attempt(1)
+	lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.MicroVM, 0)
+	if err != nil || lease.Ready || lease.ID == first.ID {
+		t.Fatalf("%+v %v", lease, err)
+	}
+	again, err := w.k.Take(t.Context(), w.plan(1, 1, 3), sandbox.GVisor, 0)
+	if err != nil || again.Ready || again.ID == first.ID || again.ID == lease.ID {
+		t.Fatalf("%+v %v", again, err)
+	}
+	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.MicroVM, 0); cofferdam.KindOf(err) != cofferdam.Conflict {
+		t.Errorf("a late session of the other tier: %v", err)
+	}
+	if v, err := w.k.View(t.Context(), first.Scope, string(first.ID)); err != nil || v.Attempt != 1 || v.State != cofferdam.WorkspaceKept {
+		t.Errorf("%+v %v", v, err)
+	}
+	w.now = w.now.Add(DefaultKeep)
+	w.mustSweep()
+	w.now = w.now.Add(Notice + time.Minute)
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove")
+	if len(w.disks) != 0 {
+		t.Errorf("left: %v", w.disks)
+	}
+}
+
 // TestTierIsAway: a keeper that has a tier no more says nothing of its
 // workspaces, which is no proof that they are gone.
 func TestTierIsAway(t *testing.T) {
