@@ -24,8 +24,9 @@ var topLinks = []string{"/", "/etc", "/tmp", "/var"}
 var etcFolders = []string{"/private/etc", "/opt/homebrew/etc", "/usr/local/etc"}
 
 // hiddenTop is what services keep in folders that are read otherwise: databases,
-// mail, sockets.
-var hiddenTop = []string{"/opt/homebrew/var", "/usr/local/var", "/private/etc/master.passwd", "/private/etc/cups", "/private/etc/racoon"}
+// mail, sockets; and the other name of everything outside the system, home
+// folders among it, which is below /System.
+var hiddenTop = []string{"/System/Volumes/Data", "/System/Volumes/VM", "/opt/homebrew/var", "/usr/local/var", "/private/etc/master.passwd", "/private/etc/cups", "/private/etc/racoon"}
 
 // hiddenHome are the entries of a home folder that have no dot on a Mac and hold
 // keychains, cookies, mail and tokens. What else is there holds none by its name.

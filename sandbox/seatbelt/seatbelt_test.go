@@ -73,6 +73,9 @@ var (
 		{"file-read-metadata", "/Users/ada/dotfiles/ssh/id"},
 		{"file-read-data", "/Users/ada/.local/state/cofferdam/keys/trace"},
 		{"file-read-data", "/Users/eve/notes"},
+		{"file-read-data", "/System/Volumes/Data/Users/ada/.ssh/id_ed25519"},
+		{"file-read-metadata", "/System/Volumes/Data/Users/eve/notes"},
+		{"file-read-data", "/System/Volumes/VM/sleepimage"},
 		{"file-read-data", "/Users/ada"},
 		{"file-read-data", "/Volumes/Backup/x"},
 		{"file-read-data", "/private/etc/master.passwd"},
@@ -128,6 +131,7 @@ var (
 		{"system-fsctl", ""},
 	}
 	twins = []access{
+		{"file-read-data", "/System/Volumes/Preboot/Cryptexes/OS/System/Library/dyld/x"},
 		{"file-read-data", "/Users/ada/src/shop/main.go"},
 		{"file-write-create", "/Users/ada/src/shop/main.go"},
 		{"file-write-unlink", "/Users/ada/src/shop/old"},
