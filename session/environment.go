@@ -240,8 +240,11 @@ func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 }
 
 // atBase says whether the workspace began as the commit that the definition is
-// of: in another one it may be an agent's work that made a command fail.
-func (a outfit) atBase() bool { return a.plan.Base == "" || a.plan.Base == a.plan.Commit }
+// of: in another one, as in one that an earlier session of the attempt left, it
+// may be an agent's work that made a command fail.
+func (a outfit) atBase() bool {
+	return (a.plan.Base == "" || a.plan.Base == a.plan.Commit) && !a.taken && !a.goesOn
+}
 
 // first returns the first error.
 func first(errs []error) error {

@@ -173,6 +173,16 @@ func TestAgentsWorkRemovesNoEnvironment(t *testing.T) {
 	if len(images()) != 1 {
 		t.Error("an agent's commit has removed the environment")
 	}
+	// Nor what an earlier session of the attempt had pushed.
+	next := b.plan("true")
+	next.Base = next.Commit
+	b.git("-C", b.repo.Upstream, "update-ref", string(next.Branch), string(broken.Commit))
+	if r := b.run(next); r.Failure != cofferdam.ReasonEnvironment {
+		t.Errorf("%+v", r)
+	}
+	if len(images()) != 1 {
+		t.Error("what an earlier session pushed has removed the environment")
+	}
 }
 
 // A command that no box can start ends the session: it is not tried for ever.
