@@ -143,6 +143,26 @@ func TestHostWideProc(t *testing.T) {
 	}
 }
 
+// TestModesOfTheHost: root's box owns devices and files of /proc that are the
+// whole host's, uses them, and cannot shut anybody else out of them.
+func TestModesOfTheHost(t *testing.T) {
+	_, project := person(t)
+	const modes = `stat -c '%n %a' /dev/null /dev/full /dev/urandom /dev/tty $(find /proc -maxdepth 1 -type f -perm -004)`
+	before, err := exec.Command("sh", "-c", modes).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := `for f in /dev/full /dev/tty $(find /proc -maxdepth 1 -type f -perm -004); do chmod $(stat -c %a $f) $f && echo changed $f; touch -r $f $f && echo touched $f; done 2>/dev/null
+		echo x >/dev/null && head -c 3 /dev/zero | wc -c && head -c 3 /dev/urandom | wc -c; (echo x >/dev/full) 2>/dev/null || echo full; test -s /proc/cpuinfo; head -c 1 /proc/meminfo`
+	if got, _ := run(t, OneOff{Init: initProgram(t), Workspace: project}, text); got != "3\n3\nfull\nM" {
+		t.Errorf("got %q", got)
+	}
+	after, err := exec.Command("sh", "-c", modes).Output()
+	if err != nil || string(after) != string(before) {
+		t.Errorf("on the host: %s, was %s, %v", after, before, err)
+	}
+}
+
 // TestNoProgramOfTheCaller: nothing is left in the workspace that runs as the
 // caller when somebody else starts it, by any call; other modes are as asked for.
 func TestNoProgramOfTheCaller(t *testing.T) {

@@ -82,7 +82,9 @@ func (b *builder) open() error {
 		switch m.Kind {
 		case Devices:
 			for _, name := range deviceNames {
-				fd, err := clone("/dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+				// What is written to a device is no matter of its mount; its mode is, which
+				// is that of the whole host.
+				fd, err := clone("/dev/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 				if err != nil {
 					return fmt.Errorf("open device %s: %w", name, err)
 				}
@@ -401,8 +403,8 @@ func (b *builder) hostWide(to string, e fs.DirEntry) error {
 		return err
 	case info.Mode()&0o004 == 0 && !info.IsDir():
 		return b.cover(name)
-	case info.Mode()&0o222 == 0 && !info.IsDir():
-		return nil
+	case info.Mode()&0o222 == 0 && !info.IsDir() && os.Geteuid() != 0:
+		return nil // root would change its mode, for the whole host
 	}
 	mount, err := clone(base+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
