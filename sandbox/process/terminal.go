@@ -119,6 +119,10 @@ func (t *terminal) signal(s unix.Signal) {
 			s = unix.SIGSTOP // in a session of its own the kernel would ignore the other
 		}
 		t.send(s)
+		if s == unix.SIGSTOP && t.group > 0 {
+			// Pid 1 leads the group, and goes on: it ends the box when this process is killed.
+			_ = sandbox.Signal(t.group, unix.SIGCONT) // it may just have ended
+		}
 		t.mu.Unlock()
 		if !orphaned() {
 			if self, err := os.FindProcess(os.Getpid()); err == nil {

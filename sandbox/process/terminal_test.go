@@ -1,11 +1,14 @@
 package process
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -265,5 +268,65 @@ func TestSignalsEndAtTheBox(t *testing.T) {
 		p.enter(fmt.Sprintf(neighbour, `$J "kill -USR1 `+target+`"`))
 		p.expect("neighbour S-")
 		p.back()
+	}
+}
+
+// TestKilledWhileStopped: a box without a terminal that stands still ends when
+// what made it is killed, and goes on when it goes on.
+func TestKilledWhileStopped(t *testing.T) {
+	_, project := person(t)
+	for _, end := range []unix.Signal{unix.SIGKILL, unix.SIGCONT} {
+		_ = os.Remove(filepath.Join(project, "go"))
+		cmd := exec.Command(os.Args[0], "echo ready; until test -e go; do sleep 0.02; done")
+		cmd.Env = append(os.Environ(), isJob+"="+project, "COFFERDAM_TEST_INIT="+initProgram(t))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		children, err := exec.Command("pgrep", "-P", strconv.Itoa(cmd.Process.Pid)).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		init := strings.TrimSpace(string(children))
+		become := func(what string, ok func(state string) bool) {
+			t.Helper()
+			state := ""
+			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				data, _ := os.ReadFile("/proc/" + what + "/stat") // gone is a state too
+				_, state, _ = strings.Cut(string(data), ") ")
+				if ok(state) {
+					return
+				}
+			}
+			t.Fatalf("process %s is %.20q", what, state)
+		}
+		stopped := func(s string) bool { return strings.HasPrefix(s, "T") }
+		if err := cmd.Process.Signal(unix.SIGTSTP); err != nil {
+			t.Fatal(err)
+		}
+		become(strconv.Itoa(cmd.Process.Pid), stopped)
+		inside, err := exec.Command("pgrep", "-P", init).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		become(strings.TrimSpace(string(inside)), stopped)
+		if err := os.WriteFile(filepath.Join(project, "go"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(end); err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.Wait()
+		if end == unix.SIGCONT && err != nil {
+			t.Error(err)
+		}
+		become(init, func(s string) bool { return s == "" || strings.HasPrefix(s, "Z") })
 	}
 }
