@@ -137,6 +137,9 @@ func logger(c config.Config) *slog.Logger {
 // examine refuses a host on which a promise could not be kept.
 func (s *server) examine(ctx context.Context) error {
 	s.presets = config.Presets(ctx, s.Config, config.ThisMachine())
+	if err := checkAllow(s.Config, s.presets); err != nil {
+		return err
+	}
 	return s.doctor(ctx, false).Err()
 }
 
