@@ -109,9 +109,9 @@ func completeLimits(l *cofferdam.Limits, op string, r Rules) error {
 		ok       bool
 		min, max any
 	}{
-		{"memory", l.Memory >= r.MinMemory, r.MinMemory, "this host's memory"},
-		{"disk", l.Disk >= minDisk && l.Disk <= maxDisk, minDisk, int64(maxDisk)},
-		{"temp", l.Temp >= minTemp && l.Temp <= l.Memory, minTemp, "a quarter of memory"},
+		{"memory", l.Memory >= r.MinMemory, bytes(r.MinMemory), "this host's memory"},
+		{"disk", l.Disk >= minDisk && l.Disk <= maxDisk, bytes(minDisk), bytes(maxDisk)},
+		{"temp", l.Temp >= minTemp && l.Temp <= l.Memory, bytes(minTemp), "a quarter of memory"},
 		{"cpu", l.CPU >= minCPU && l.CPU <= r.MaxCPU, minCPU, r.MaxCPU},
 		{"pids", l.PIDs >= minPIDs && l.PIDs <= maxPIDs, minPIDs, maxPIDs},
 		{"open files", l.OpenFiles >= minOpen && l.OpenFiles <= maxOpen, minOpen, maxOpen},
@@ -126,6 +126,19 @@ func completeLimits(l *cofferdam.Limits, op string, r Rules) error {
 			"/tmp and the home folder are in memory: give at most a quarter of the memory limit, or more memory")
 	}
 	return nil
+}
+
+// bytes writes a size in its largest whole unit, as people do.
+func bytes(n int64) string {
+	for _, u := range []struct {
+		shift int
+		name  string
+	}{{40, "TiB"}, {30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n != 0 && n%(1<<u.shift) == 0 {
+			return fmt.Sprintf("%d %s", n>>u.shift, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // SharedMemory is the size of /dev/shm, in bytes.

@@ -25,8 +25,9 @@ const (
 	MaxPath    = 4096
 	MaxTimeout = 24 * 60 * 60.0 // seconds
 	MaxAttempt = 100
-	maxBytes   = 1 << 42 // 4 TiB: no limit of memory or disk may be larger
-	maxCount   = 1 << 20 // processes, descriptors
+	minDisk    = 16 << 20 // of every tier: see package sandbox
+	maxBytes   = 1 << 42  // 4 TiB: no limit of memory or disk may be larger
+	maxCount   = 1 << 20  // processes, descriptors
 	maxCPU     = 1024
 )
 
@@ -172,12 +173,15 @@ func checkLimits(r cofferdam.TaskRequest) error {
 		return nil
 	}
 	l := *r.Limits
+	if l.Disk < 0 || l.Disk > maxBytes || l.Disk != 0 && l.Disk < minDisk {
+		return invalid("limit of disk", fmt.Sprintf("%d bytes is not between %d MiB and %d TiB", l.Disk, minDisk>>20, maxBytes>>40),
+			"give a size with its unit, such as 4GiB, or leave it out for the default")
+	}
 	for _, v := range []struct {
 		name      string
 		have, max int64
 	}{
 		{"memory", l.Memory, maxBytes},
-		{"disk", l.Disk, maxBytes},
 		{"temp", l.Temp, maxBytes},
 		{"pids", l.PIDs, maxCount},
 		{"open files", l.OpenFiles, maxCount},

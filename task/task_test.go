@@ -152,6 +152,10 @@ func TestCheckRequest(t *testing.T) {
 		"no number":           func(r *cofferdam.TaskRequest) { r.Timeout = math.NaN() },
 		"endless":             func(r *cofferdam.TaskRequest) { r.Timeout = math.Inf(1) },
 		"negative memory":     func(r *cofferdam.TaskRequest) { r.Limits = &cofferdam.Limits{Memory: -1} },
+		"disk of 4 bytes":     func(r *cofferdam.TaskRequest) { r.Limits = &cofferdam.Limits{Disk: 4} },
+		"disk below 16 MiB":   func(r *cofferdam.TaskRequest) { r.Limits = &cofferdam.Limits{Disk: 16<<20 - 1} },
+		"disk above 4 TiB":    func(r *cofferdam.TaskRequest) { r.Limits = &cofferdam.Limits{Disk: 4<<40 + 1} },
+		"negative disk":       func(r *cofferdam.TaskRequest) { r.Limits = &cofferdam.Limits{Disk: -1} },
 		"endless cpu":         func(r *cofferdam.TaskRequest) { r.Limits = &cofferdam.Limits{CPU: math.Inf(1)} },
 		"key with a space":    func(r *cofferdam.TaskRequest) { r.Key = "a b" },
 		"huge key":            func(r *cofferdam.TaskRequest) { r.Key = strings.Repeat("k", task.MaxKey+1) },
@@ -164,6 +168,21 @@ func TestCheckRequest(t *testing.T) {
 		if cofferdam.KindOf(err) != cofferdam.Invalid || err == nil || cofferdam.HintOf(err) == "" {
 			t.Errorf("%s: %v, want invalid with a hint", name, err)
 		}
+	}
+}
+
+func TestSmallestDisk(t *testing.T) {
+	for _, disk := range []int64{0, 16 << 20, 4 << 40} {
+		r := request()
+		r.Limits = &cofferdam.Limits{Disk: disk}
+		if err := task.Check(r); err != nil {
+			t.Errorf("a disk of %d bytes: %v", disk, err)
+		}
+	}
+	r := request()
+	r.Limits = &cofferdam.Limits{Disk: 4}
+	if err := task.Check(r); err == nil || !strings.Contains(err.Error(), "16 MiB and 4 TiB") {
+		t.Errorf("a disk of 4 bytes: %v; want the bounds in units", err)
 	}
 }
 
