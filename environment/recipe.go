@@ -186,7 +186,11 @@ func tomlReason(err error) string {
 	var bad *toml.DecodeError
 	if errors.As(err, &bad) {
 		line, _ := bad.Position()
-		if key := strings.Join(bad.Key(), "."); key != "" {
+		key := strings.Join(bad.Key(), ".")
+		if strings.Contains(bad.Error(), "cannot decode TOML") { // and into which type of ours, which tells nobody anything
+			return fmt.Sprintf("line %d: key %.80q: wrong type of value: text needs quotes, a number has none, a list has [ ]", line, key)
+		}
+		if key != "" {
 			return fmt.Sprintf("line %d: key %.80q: %s", line, key, strings.TrimPrefix(bad.Error(), "toml: "))
 		}
 		return fmt.Sprintf("line %d: %s", line, strings.TrimPrefix(bad.Error(), "toml: "))

@@ -47,7 +47,8 @@ timeout = "59m"
 func TestBadRecipes(t *testing.T) {
 	for text, want := range map[string]string{
 		"setup = [\"a\"]\n\nsetpu = 1\nx.y = 2":           `line 3: unknown key "setpu"; line 4: unknown key "x.y"`,
-		"setup = \"a\"":                                   "line 1",
+		"setup = \"a\"":                                   `line 1: key "setup": wrong type of value: text needs quotes, a number has none, a list has [ ]`,
+		"env = 1":                                         `line 1: key "env": wrong type of value`,
 		"setup = [\"\"]":                                  "setup 1",
 		"setup = [1]":                                     "line 1",
 		"image = \"/etc\"":                                "a folder of the server is for its operator to name",

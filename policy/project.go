@@ -141,7 +141,11 @@ func tomlReason(err error) string {
 	var bad *toml.DecodeError
 	if errors.As(err, &bad) {
 		line, _ := bad.Position()
-		if key := strings.Join(bad.Key(), "."); key != "" {
+		key := strings.Join(bad.Key(), ".")
+		if strings.Contains(bad.Error(), "cannot decode TOML") { // and into which type of ours, which tells nobody anything
+			return fmt.Sprintf("line %d: key %q: wrong type of value: text needs quotes, a number has none, a list has [ ]", line, shorten(key))
+		}
+		if key != "" {
 			return fmt.Sprintf("line %d: the key %q has a wrong value: %s", line, shorten(key), bad)
 		}
 		return fmt.Sprintf("line %d: %s", line, bad)

@@ -42,7 +42,8 @@ open_files = 1024
 		"[egress]\nallow = []\nalow = []\n":        `line 3: the key "egress.alow" is unknown`,
 		"colour = 1\n":                             `line 1: the key "colour" is unknown`,
 		"\n[network]\nx = 1\n":                     `line 2: the key "network" is unknown`,
-		"[egress]\nallow = \"good.test\"\n":        "line 2",
+		"[egress]\nallow = \"good.test\"\n":        `line 2: key "egress.allow": wrong type of value: text needs quotes`,
+		"egress = 1\n":                             `line 1: key "egress": wrong type of value`,
 		"[egress]\nallow = [\"\"]\n":               "entry 1",
 		"[egress]\nallow = [\"*\"]\n":              "entry 1",
 		"[egress]\nallow = [\"preset:\"]\n":        "entry 1",
@@ -62,7 +63,7 @@ open_files = 1024
 		"[egress]\nallow = []\n[egress]\nx = []\n": "line 3",
 	} {
 		_, err := ParseProject([]byte(text))
-		if err == nil || cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ProjectPath) {
+		if err == nil || cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ProjectPath) || strings.Contains(err.Error(), "struct") {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
 		}
 	}
