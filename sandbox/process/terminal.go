@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,7 +32,14 @@ type terminal struct {
 	mu    sync.Mutex
 	group int  // process group of the box; 0 before there is one and after its end; guarded by mu
 	given bool // the box has it, or had it when it was stopped; guarded by mu
+	known bool // what stopped the box is known and is yet to be sent to its group; guarded by mu
+	due   int  // if not 0, pid 1 is to tell of a stop that this process asked for; guarded by mu
+	asked int  // how often it has asked; guarded by mu
 }
+
+// lateStop is how long after a box goes on pid 1 may still tell that it was
+// stopped. A command that does not heed SIGTSTP was not, and nothing is told.
+const lateStop = time.Second
 
 // findTerminal looks for the terminal among the streams of a command.
 func findTerminal(stdio [3]*os.File) *terminal {
@@ -94,11 +102,17 @@ func (t *terminal) stopped(by unix.Signal) {
 	}
 	wanting := by == unix.SIGTTIN || by == unix.SIGTTOU
 	t.mu.Lock()
+	if t.due > 0 { // this process stopped with it, and may have gone on since
+		t.due = 0
+		t.mu.Unlock()
+		return
+	}
 	if wanting && t.give() {
 		t.send(unix.SIGCONT)
 		t.mu.Unlock()
 		return
 	}
+	t.known = true
 	t.mu.Unlock()
 	switch {
 	case orphaned(): // nobody would let this process go on
@@ -115,6 +129,12 @@ func (t *terminal) signal(s unix.Signal) {
 	t.mu.Lock()
 	switch s {
 	case unix.SIGTSTP:
+		stops := !orphaned()
+		if stops && t.tty >= 0 && !t.known {
+			t.asked++
+			t.due = t.asked
+		}
+		t.known = false
 		if t.tty < 0 {
 			s = unix.SIGSTOP // in a session of its own the kernel would ignore the other
 		}
@@ -124,19 +144,32 @@ func (t *terminal) signal(s unix.Signal) {
 			_ = sandbox.Signal(t.group, unix.SIGCONT) // it may just have ended
 		}
 		t.mu.Unlock()
-		if !orphaned() {
+		if stops {
 			if self, err := os.FindProcess(os.Getpid()); err == nil {
 				_ = self.Signal(unix.SIGSTOP) // it goes on where it was
 			}
 		}
 		return
 	case unix.SIGCONT:
+		t.known = false
+		if due := t.due; due > 0 {
+			time.AfterFunc(lateStop, func() { t.forget(due) })
+		}
 		if t.given {
 			t.give() // unless it has become a job in the background meanwhile
 		}
 	}
 	t.send(s)
 	t.mu.Unlock()
+}
+
+// forget gives up waiting to be told of a stop.
+func (t *terminal) forget(due int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.due == due {
+		t.due = 0
+	}
 }
 
 // send sends a signal to the box's group. mu is held.

@@ -46,6 +46,7 @@ func job() int {
 type prompt struct {
 	t    *testing.T
 	near *os.File
+	dir  string // where the shell is
 	n    int
 
 	mu    sync.Mutex
@@ -56,7 +57,7 @@ type prompt struct {
 func newPrompt(t *testing.T) *prompt {
 	_, project := person(t)
 	near, far := pseudoTerminal(t)
-	p := &prompt{t: t, near: near}
+	p := &prompt{t: t, near: near, dir: project}
 	sh := exec.Command("bash", "--norc", "--noprofile", "-i")
 	sh.Env = []string{
 		"PATH=/usr/bin:/bin", "TERM=dumb", "PS1=", "HISTFILE=", isJob + "=" + project, "COFFERDAM_TEST_INIT=" + initProgram(t), "J=/proc/self/exe",
@@ -236,6 +237,25 @@ func TestTerminalOfAScript(t *testing.T) {
 	p.expect("got word")
 	p.expect("then-2")
 	p.back()
+	// So does stopping while the terminal is the script's, whether the command
+	// heeds it or not, and again.
+	for _, command := range []string{"", `trap \"\" TSTP; `} {
+		p.enter(`bash -c '$J "` + command + `echo ready; until test -e on; do sleep 0.05; done; rm on; echo over"; echo then-$((1 + 1))'`)
+		p.expect("ready")
+		for range 2 {
+			p.press("\x1a")
+			p.expect("Stopped")
+			p.back()
+			p.enter("fg")
+			p.expect("bash -c")
+		}
+		if err := os.WriteFile(filepath.Join(p.dir, "on"), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		p.expect("over")
+		p.expect("then-2")
+		p.back()
+	}
 	// In a pipeline it reads what is typed, and its reader lives on.
 	p.enter(`$J 'read x; echo "got $x"' | (cat; echo end-$((1 + 1)))`)
 	p.enter("typed")
