@@ -48,11 +48,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 	if err != nil {
 		return failFor(cofferdam.ReasonPolicy, err)
 	}
-	limits := sandbox.DefaultLimits
-	if l := a.plan.Request.Limits; l != nil {
-		limits = fill(*l, limits)
-	}
-	a.grant.limits, a.grant.hosts = project.NarrowLimits(limits), narrow.Allow
+	a.grant.limits, a.grant.hosts = limits(a.plan.Request.Limits, project), narrow.Allow
 	a.grant.keep = project.Keep
 	a.grant.rest = a.o.Rest.Lowest(project.Rest)
 	if r := a.plan.Request.Rest; r != nil {
@@ -127,6 +123,19 @@ func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, 
 // spentBy is what a usage takes of a budget.
 func spentBy(u cofferdam.Usage) budget.Amount {
 	return budget.Amount{Tokens: u.InputTokens + u.OutputTokens, Cost: u.Cost, Calls: u.ModelCalls}
+}
+
+// limits are those of a task, nil if it names none, in a project.
+func limits(asked *cofferdam.Limits, project policy.Project) cofferdam.Limits {
+	l := sandbox.DefaultLimits
+	if asked != nil {
+		l = fill(*asked, l)
+	}
+	l = project.NarrowLimits(l)
+	if asked == nil || asked.Temp == 0 {
+		l.Temp = min(l.Temp, l.Memory/4) // as a box has it that names none
+	}
+	return l
 }
 
 // fill returns l with the fields that say nothing taken from other.
