@@ -60,7 +60,7 @@ func layer(t *testing.T, entries ...tar.Header) v1.Layer {
 }
 
 func file(name, text string) tar.Header { return tar.Header{Name: name, Linkname: text} }
-func dir(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755} }
+func dir(name string) tar.Header        { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755} }
 
 func link(name, to string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
