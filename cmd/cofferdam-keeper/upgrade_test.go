@@ -262,3 +262,44 @@ func TestInherit(t *testing.T) {
 		t.Error("half a snapshot was taken")
 	}
 }
+
+// TestKilledKeeperIsReplacedUnderItsServer kills the only keeper while a box is at
+// work. The server's next call starts another, which removes what the dead one
+// left, and boxes are made as before.
+func TestKilledKeeperIsReplacedUnderItsServer(t *testing.T) {
+	p := newPlace(t)
+	ctx := context.Background()
+	set := p.gather(t, p.bin)
+	spec := func() sandbox.Spec {
+		return sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: "host", Limits: cofferdam.Limits{Memory: 512 << 20, Disk: 64 << 20, PIDs: 128}}
+	}
+	lost, err := set.Create(ctx, spec())
+	if err != nil {
+		t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
+	}
+	if err := lost.Start(ctx, sandbox.Command{ID: "work", Shell: "sleep 1000"}); err != nil {
+		t.Fatal(err)
+	}
+	pid := p.holder(t)
+	p.end(t, pid, syscall.SIGKILL)
+	_, err = lost.Status(ctx)
+	for cofferdam.KindOf(err) == cofferdam.Unavailable && t.Context().Err() == nil { // its socket may still take calls while it ends
+		_, err = lost.Status(ctx)
+	}
+	if cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Errorf("the box of the killed keeper: %v (%s)", err, cofferdam.HintOf(err))
+	}
+	if again := p.holder(t); again == pid {
+		t.Errorf("process %d holds the state folder still", pid)
+	}
+	next, err := set.Create(ctx, spec())
+	if err != nil {
+		t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
+	}
+	if list, err := set.List(ctx); err != nil || len(list) != 1 || list[0].ID != next.ID() {
+		t.Errorf("boxes %+v, %v", list, err)
+	}
+	if err := next.Destroy(ctx); err != nil {
+		t.Error(err)
+	}
+}

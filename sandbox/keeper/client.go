@@ -15,10 +15,11 @@ import (
 
 // Client is the Driver of a keeper elsewhere on this machine. It holds no
 // connection between calls, so it survives a keeper that is started again; the
-// boxes do not. Safe for concurrent use.
+// boxes do not. That of a Set starts it again itself. Safe for concurrent use.
 type Client struct {
 	path  string
-	token string // of its claim
+	token string   // of its claim
+	again *reviver // of a keeper that ends; nil: nobody starts another
 }
 
 var _ sandbox.Driver = (*Client)(nil)
@@ -240,7 +241,7 @@ func (l *line) broken(err error) error {
 func unavailable(path string, err error) error {
 	return &cofferdam.Error{
 		Op: "keeper.Call", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path, Err: err,
-		Hint: "cofferdam serve starts one; cofferdam doctor checks this host",
+		Hint: "try again: a server starts another keeper when it needs one; cofferdam doctor checks this host",
 	}
 }
 
@@ -261,8 +262,33 @@ func (l *line) reply(f frame) (reply, error) {
 	return re, re.Error.unpack()
 }
 
-// open makes a connection and sends a request on it.
+// open makes a connection and sends a request on it. A keeper that is not there
+// is started again once, if somebody can: it has heard nothing of the request.
 func (c *Client) open(ctx context.Context, r request) (*line, error) {
+	conn, err := c.connect(ctx)
+	if err != nil && ended(err) && c.again != nil {
+		if err := c.again.again(ctx); err != nil {
+			return nil, err
+		}
+		if conn, err = c.connect(ctx); err != nil && ended(err) {
+			return nil, c.again.refused(errors.New("it was started and ended at once"))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Token = c.token
+	l := &line{ctx: ctx, path: c.path, conn: conn}
+	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
+	if err := l.begin(r); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// connect reaches the keeper's socket.
+func (c *Client) connect(ctx context.Context) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.path)
 	if err != nil {
@@ -275,14 +301,7 @@ func (c *Client) open(ctx context.Context, r request) (*line, error) {
 		}
 		return nil, unavailable(c.path, err)
 	}
-	r.Token = c.token
-	l := &line{ctx: ctx, path: c.path, conn: conn.(*net.UnixConn)}
-	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
-	if err := l.begin(r); err != nil {
-		l.close()
-		return nil, err
-	}
-	return l, nil
+	return conn.(*net.UnixConn), nil
 }
 
 // begin says who we are and what we want, and hears who it is. A keeper that

@@ -25,7 +25,8 @@ type Gathering struct {
 	Slots []Slot
 	Build string // of the programs that are installed
 	// Start starts a keeper of that build in a slot and returns when it serves.
-	// args are those of the keeper that it replaces; nil for the first one.
+	// args are those of the keeper that it replaces; nil for the first one. The
+	// Set calls it again, from any goroutine, when its keeper has ended.
 	Start func(ctx context.Context, s Slot, args []string) error
 	Log   *slog.Logger
 }
@@ -66,6 +67,11 @@ func Gather(ctx context.Context, g Gathering) (*Set, error) {
 	if s.Client, err = Dial(ctx, g.Slots[newest].Socket); err != nil {
 		return nil, err
 	}
+	info, err := Look(ctx, g.Slots[newest].Socket)
+	if err != nil {
+		return nil, err
+	}
+	s.Client.again = &reviver{slot: g.Slots[newest], token: s.Client.token, args: info.Args, start: g.Start, log: g.Log}
 	for i, f := range all {
 		if i == newest || f.err != nil && ended(f.err) {
 			continue
