@@ -45,6 +45,10 @@ func healthy(t *testing.T) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
+	installed, err := keeper.BuildOf(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	return Options{
 		Config:  config.Config{State: dir, Socket: filepath.Join(dir, "s"), Programs: dir, KeeperState: dir},
 		Presets: map[string][]string{"npm": {"packages.example.com"}},
@@ -57,7 +61,10 @@ func healthy(t *testing.T) Options {
 			Find: func(p string) (string, error) { return "/usr/bin/" + p, nil },
 			Free: func(string) (uint64, uint64, error) { return 50 << 30, 1 << 20, nil },
 			Now:  func() time.Time { return time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) },
-			Keeper: func(context.Context, string) (keeper.Info, error) {
+			Keeper: func(_ context.Context, socket string) (keeper.Info, error) {
+				if socket == "" { // the first one's, by the settings above
+					return keeper.Info{Process: 7, Build: installed}, nil
+				}
 				return keeper.Info{}, unix.ECONNREFUSED
 			},
 		},
@@ -228,6 +235,7 @@ func TestServingServerDoesNotFindItself(t *testing.T) {
 func TestKeepers(t *testing.T) {
 	o := healthy(t)
 	o.Config.Keeper, o.Config.KeeperState = "/r/k.sock", "/k"
+	o.Serving, o.Config.Socket = false, filepath.Join(t.TempDir(), "nobody")
 	installed, err := keeper.BuildOf(o.Config.Programs, "")
 	if err != nil {
 		t.Fatal(err)
@@ -244,6 +252,11 @@ func TestKeepers(t *testing.T) {
 	}
 	if f := find(Run(t.Context(), o), "keeper-1"); f.Level != sandbox.OK || !strings.Contains(f.Detail, "none runs") || !strings.Contains(f.Detail, installed) {
 		t.Errorf("none: %+v", f)
+	}
+	serving := o
+	serving.Serving = true
+	if f := find(Run(t.Context(), serving), "keeper-1"); f.Level != sandbox.Warn || !strings.Contains(f.Detail, "although a server answers") || !strings.Contains(f.Fix, "/k/keeper.log") {
+		t.Errorf("none under a server: %+v", f)
 	}
 	answers["/r/k.sock"] = keeper.Info{Process: 7, Build: "old", Boxes: 2, Draining: true}
 	answers["/r/k-2.sock"] = keeper.Info{Process: 8, Build: installed, Boxes: 1}

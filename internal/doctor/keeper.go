@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"syscall"
 
 	"cofferdam"
@@ -35,6 +36,9 @@ func checkKeepers(ctx context.Context, o Options) []sandbox.Finding {
 	}
 	for _, f := range found {
 		all = append(all, f...)
+	}
+	if len(all) == 0 && serves(ctx, o) {
+		return one("keeper-1", sandbox.Warn, "the server starts another when a task needs it; if none comes, look into "+filepath.Join(slots[0].State, "keeper.log"), "none runs, although a server answers: boxes have ended with it, and their tasks try again")
 	}
 	if len(all) == 0 {
 		return one("keeper-1", sandbox.OK, "", "none runs; cofferdam serve starts one, of build %s", installed)
