@@ -178,10 +178,12 @@ func (r *run) seal(ended sandbox.Result, err error) {
 		r.result.Copy, r.result.Original = r.workspace.from, r.workspace.dir
 	}
 	if r.record == nil {
+		r.result.Copy = ""
 		r.unsealed = first(err, r.dropCopy())
 		return
 	}
 	if r.record.log.Size() == 0 { // the command never ran
+		r.result.Copy = ""
 		r.unsealed = first(err, r.dropCopy(), r.record.drop())
 		return
 	}

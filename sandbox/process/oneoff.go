@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -79,7 +80,8 @@ type OneOff struct {
 	Ended func(sandbox.Result)
 
 	// Signals are sent on to the command; those that a terminal sends, to all that
-	// it has started. With SIGTSTP and SIGCONT among them a command can be stopped
+	// it has started. One of those that end programs that comes before the command has begun ends the
+	// box, as if it had ended the command. With SIGTSTP and SIGCONT among them a command can be stopped
 	// and go on like any job of a shell. nil for none.
 	Signals <-chan os.Signal
 }
@@ -123,14 +125,35 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 	if ctx.Err() != nil {
 		return sandbox.Result{}, context.Cause(ctx)
 	}
+	if n := int(p.start.cut.Load()); n != 0 && err != nil {
+		res.Exit, res.Signal, res.Reason = 128+n, n, "interrupted before the command began"
+		return res, nil
+	}
 	if err != nil {
 		return sandbox.Result{}, err
 	}
 	return res, nil
 }
 
+// beginning is what is known of a command that is about to begin.
+type beginning struct {
+	begun atomic.Bool  // nothing holds it back any more
+	cut   atomic.Int32 // signal that ended the box before; 0 for none
+}
+
+// interrupts says whether s ends a box whose command has not begun: pid 1, which
+// builds meanwhile, has nobody to send it on to.
+func (b *beginning) interrupts(s syscall.Signal) bool {
+	if s != unix.SIGINT && s != unix.SIGTERM && s != unix.SIGHUP && s != unix.SIGQUIT || b.begun.Load() {
+		return false
+	}
+	b.cut.Store(int32(s))
+	return true
+}
+
 // follow lets pid 1 build and hears how it goes, to the end.
 func (o OneOff) follow(p *pid1, tty *terminal) (wall.Report, error) {
+	p.start.begun.Store(o.Wire == nil)
 	if err := p.say(0); err != nil {
 		return wall.Report{}, o.lost(err)
 	}
@@ -149,6 +172,7 @@ func (o OneOff) follow(p *pid1, tty *terminal) (wall.Report, error) {
 			if err := o.Wire(tap); err != nil {
 				return r, err
 			}
+			p.start.begun.Store(true)
 			_ = p.say(0) // it builds meanwhile; if it could not, it has said why
 		default:
 			return r, o.lost(errors.New("it said what it may not"))
@@ -176,6 +200,10 @@ func (o OneOff) watch(ctx context.Context, p *pid1, tty *terminal, over <-chan s
 			n, ok := s.(syscall.Signal)
 			if !ok || n <= 0 || n >= 128 {
 				continue
+			}
+			if p.start.interrupts(n) {
+				_ = p.cmd.Process.Kill() // it may just have ended
+				return
 			}
 			if ofGroup(n) {
 				tty.signal(n)

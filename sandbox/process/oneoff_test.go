@@ -273,6 +273,28 @@ func TestOneOffSignalsAndCancel(t *testing.T) {
 	}
 }
 
+// A signal that comes while the box is built ends it, and is no fault of the box.
+func TestOneOffInterruptedBeforeItsCommand(t *testing.T) {
+	_, project := person(t)
+	signals := make(chan os.Signal)
+	o := OneOff{
+		Init: initProgram(t), Workspace: project, Signals: signals, Argv: []string{"touch", "ran"}, Env: []string{"PATH=/usr/bin:/bin"},
+		Ended: func(sandbox.Result) { t.Error("a command that never began has ended") },
+		Wire: func(tap *os.File) error {
+			defer tap.Close()
+			signals <- syscall.SIGINT
+			return errors.New("it does not begin in any case")
+		},
+	}
+	r, err := o.Run(context.Background())
+	if err != nil || r.Exit != 130 || r.Signal != int(syscall.SIGINT) || r.Reason != "interrupted before the command began" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := os.Stat(filepath.Join(project, "ran")); err == nil {
+		t.Error("the command ran")
+	}
+}
+
 func TestOneOffRefusals(t *testing.T) {
 	home, project := person(t)
 	link := filepath.Join(home, "link")

@@ -26,8 +26,9 @@ const maxReport = 64 << 10
 
 // pid1 is a cofferdam-init that builds a box around itself.
 type pid1 struct {
-	cmd  *exec.Cmd
-	talk int // our end of the talk at the start
+	cmd   *exec.Cmd
+	talk  int       // our end of the talk at the start
+	start beginning // of the command of a one-off box
 }
 
 // starting is how cofferdam-init is started.
