@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,7 +47,7 @@ func newRun(a *app) *cobra.Command {
 	f.StringVar(&r.o.Workspace, "workspace", "", "folder the command may write (default: the current one)")
 	f.BoolVar(&r.o.Copy, "copy", false, "give the command a copy of it, and leave the original untouched")
 	f.StringArrayVar(&r.o.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the command may reach; splice:HOST passes unread (may repeat)")
-	f.StringArrayVar(&r.env, "env", nil, "NAME=VALUE, or NAME to pass one of yours on, for the command (may repeat)")
+	f.StringArrayVar(&r.env, "env", nil, "NAME=VALUE, or NAME to pass one of yours on if it is set, for the command (may repeat)")
 	f.StringVar(&r.o.Trace, "trace", "", "write the trace into this file (default: one in the state folder)")
 	f.StringVar(&r.tier, "tier", string(sandbox.Process), "kind of box; others need the server")
 	return c
@@ -140,6 +141,9 @@ func (r *runFlags) variables(a *app, c *cobra.Command) ([]string, error) {
 			return nil, usage(c, "--env: "+quoted(e)+" is neither NAME=VALUE nor NAME")
 		}
 		if !has {
+			if a.Getenv(name) == "" && !slices.Contains(a.Environ(), name+"=") {
+				continue // not set here, so not there either
+			}
 			e = name + "=" + a.Getenv(name)
 		}
 		if strings.Contains(e, "\x00") {
@@ -173,12 +177,12 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 		if len(res.Refused) > len(hosts) {
 			more = " and others"
 		}
-		fmt.Fprintf(a.Err, "cofferdam: refused: %s%s; why is in the trace %s\n", clean(strings.Join(hosts, ", ")), more, clean(res.Trace))
+		fmt.Fprintf(a.Err, "cofferdam: refused: %s%s; why is in the trace %s\nhint: if it is meant to reach one: --allow HOST\n", clean(strings.Join(hosts, ", ")), more, clean(res.Trace))
 	}
 	if res.Copy != "" {
 		fmt.Fprintf(a.Err, "cofferdam: the original is untouched; the copy is %s\nhint: see the difference with: git diff --no-index %s %s\n", clean(res.Copy), shellWord(res.Original), shellWord(res.Copy))
 	}
-	if r.o.Trace != "" {
+	if r.o.Trace != "" && res.Trace != "" { // one that never began has none
 		fmt.Fprintf(a.Err, "cofferdam: wrote %s; check it with: cofferdam proof verify %s --key %s\n", clean(res.Trace), shellWord(res.Trace), shellWord(res.Key))
 	}
 	return nil

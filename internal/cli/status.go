@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,9 @@ func newStatus(a *app) *cobra.Command {
 			lines := []label{{"server", "version " + s.Version + " (build " + clean(s.Build) + "), up " + age(s.Started)}}
 			for _, k := range s.Keepers {
 				text := fmt.Sprintf("process %d, build %s, %d boxes", k.Process, clean(k.Build), k.Boxes)
+				if k.Boxes == 1 {
+					text = strings.TrimSuffix(text, "es")
+				}
 				if k.Draining {
 					text += ": it is being replaced and ends with its last box"
 				}

@@ -91,8 +91,11 @@ func newWorkspaceExport(a *app) *cobra.Command {
 			if a.json && (file == "" || file == "-") {
 				return a.object(w)
 			}
+			if err := a.write(c, file, func(ctx context.Context, out io.Writer) error { return cl.WorkspaceBundle(ctx, w.ID, out) }); err != nil {
+				return err
+			}
 			a.say("%s in %s", count(w.Bundle.Commits, "commit"), count(len(w.Bundle.Refs), "ref"))
-			return a.write(c, file, func(ctx context.Context, out io.Writer) error { return cl.WorkspaceBundle(ctx, w.ID, out) })
+			return nil
 		}),
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "write into this file (default: stdout)")
