@@ -369,7 +369,7 @@ type Session struct {
 	Task        TaskID    `json:"task"`
 	Attempt     int       `json:"attempt"`
 	Phase       string    `json:"phase"` // setup, work, proof
-	State       string    `json:"state"` // session states of ARCHITECTURE.md
+	State       string    `json:"state"` // of its box (sandbox.BoxState); stopped or failed when it is over
 	Commit      Commit    `json:"commit,omitempty"`
 	Head        Commit    `json:"head,omitempty"`
 	Said        Said      `json:"said,omitempty"` // the agent's claim

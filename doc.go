@@ -4,7 +4,7 @@
 // wrong (Error) and the one interface through which anything is put on record
 // (Recorder).
 //
-// It is types only. It never does I/O, keeps no state and imports nothing of
+// It is types, and what follows from their values alone. It never does I/O, keeps no state and imports nothing of
 // this module; everything else may import it. Its one invariant: a word means
 // one thing, and travels under one JSON name.
 package cofferdam

@@ -1,8 +1,8 @@
 // Package disk keeps workspaces: images with a file system each, which outlive
 // the boxes that have them and the process that made them.
 //
-// It mounts nothing and never looks into an image: what is in one was written by
-// an agent, perhaps through a kernel of its own. The invariants: an image has one
+// It mounts no image: what is in one was written by an agent, perhaps through a
+// kernel of its own. It looks only into a file system that a driver has mounted. The invariants: an image has one
 // holder at a time, who comes with an epoch below one that was seen gets nothing,
 // and a holder lets go only once all it wrote is on the host's disk.
 //

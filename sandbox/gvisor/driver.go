@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"cmp"
-	"cofferdam/sandbox/mount"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +15,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/disk"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/shelf"
 

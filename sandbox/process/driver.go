@@ -2,7 +2,6 @@ package process
 
 import (
 	"cmp"
-	"cofferdam/sandbox/mount"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +14,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/disk"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 )
 
