@@ -307,7 +307,7 @@ func TestVersions(t *testing.T) {
 
 func TestNoKeeper(t *testing.T) {
 	_, err := Dial(testContext(t), filepath.Join(t.TempDir(), "none"))
-	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(cofferdam.HintOf(err), "cofferdam serve") {
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(cofferdam.HintOf(err), "cofferdam doctor") {
 		t.Errorf("got %v (%s)", err, cofferdam.HintOf(err))
 	}
 }

@@ -208,7 +208,7 @@ func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err e
 	}
 	const group = "root" // no box's: those are longer
 	err = d.cgroups.hold(group, []int{p.PID}, cofferdam.Limits{CPU: float64(runtime.NumCPU()), Memory: rootMemory})
-	if err != nil && !p.Over() {
+	if err != nil && !errors.Is(err, unix.ESRCH) && !p.Over() { // a small image is written before its program is held
 		p.Kill()
 		return errors.Join(err, d.cgroups.end(group))
 	}

@@ -278,7 +278,7 @@ func TestSignalsEndAtTheBox(t *testing.T) {
 	p.enter(`$J '` + strings.ReplaceAll(groups, "'", `\"`) + `'`)
 	p.expect("groups 1 0")
 	p.back()
-	const neighbour = `bash -c 'sleep 4343 & n=$!; trap "" USR1; %s; read -r _ _ state _ </proc/$n/stat; echo neighbour $state-; kill -9 $n'`
+	const neighbour = `bash -c 'sleep 4343 & n=$!; trap "" USR1; %s; while read -r _ _ state _ </proc/$n/stat; [ "$state" = R ]; do :; done; echo neighbour $state-; kill -9 $n'`
 	for _, target := range []string{"0", "-1"} {
 		if target == "0" { // control: without a box the neighbour is ended
 			p.enter(fmt.Sprintf(neighbour, `bash -c "kill -USR1 0"; wait $n`))
