@@ -32,6 +32,8 @@ const (
 	fieldMode     = "mode"     // how, one of these
 	fieldWarm     = "warm"     // the same box goes on, memory and all
 	fieldCold     = "cold"     // a new box, from what is on the branch
+	fieldDisk     = "disk"     // of session.suspended: no process is left
+	fieldMemory   = "memory"   // of session.suspended: its processes stand still
 	fieldStays    = "stays"    // of session.suspended: its tier cannot rest
 	aboutIdle     = "idle"     // of session.warning
 	aboutLifetime = "lifetime" // of session.warning
@@ -217,8 +219,8 @@ func (a *nap) warn(ctx context.Context, about string, at time.Time, reason strin
 }
 
 // busy says what the box has to do; "" if nothing. All of it is what the host
-// sees: a command that has no result, a request that has no outcome, processor
-// time that something left behind uses.
+// sees: a command that has no result, a request that has no outcome. What a
+// command left behind goes on after the rest.
 func (i *nap) busy(ctx context.Context) (why string, err error) {
 	st, err := i.box.Status(ctx)
 	switch {
@@ -252,23 +254,26 @@ func lastChange(st sandbox.Status) map[string]string {
 	return f
 }
 
-// suspend sends the box to disk. Its wire is cut first: what is connected to
-// outside would not live on. A driver that cannot is said to keep it running.
+// suspend sends the box to disk; where its tier cannot, it is paused and stays in
+// memory. Its wire is cut first: what is connected to outside would not live on.
+// A driver that can do neither is said to keep it running.
 func (a *nap) suspend(ctx context.Context, why string) error {
 	id := string(a.boxID(a.nth))
-	offers, err := a.o.Driver.Offers(ctx)
+	can, err := a.can(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // the keeper is away: it is looked at again
 	}
-	can := slices.ContainsFunc(offers, func(o sandbox.Offer) bool {
-		return o.Tier == a.tier() && slices.Contains(o.Can, sandbox.CanSuspend)
-	})
-	if !can {
+	rest, mode := a.box.Suspend, fieldDisk
+	switch {
+	case slices.Contains(can, sandbox.CanSuspend):
+	case slices.Contains(can, sandbox.CanPause):
+		rest, mode = a.box.Pause, fieldMemory
+	default:
 		err := sandbox.Lacking(a.tier(), sandbox.CanSuspend)
 		return a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), map[string]string{fieldTier: string(a.tier()), fieldMode: fieldStays})
 	}
 	a.cut()
-	if err := a.box.Suspend(ctx); err != nil {
+	if err := rest(ctx); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -286,7 +291,23 @@ func (a *nap) suspend(ctx context.Context, why string) error {
 	if err != nil {
 		a.o.Log.WarnContext(ctx, "a suspended box says nothing", slog.Any("error", err))
 	}
-	return a.remark(ctx, cofferdam.EventSuspended, id, gateway.OK, why, lastChange(st))
+	fields := lastChange(st)
+	fields[fieldMode] = mode
+	return a.remark(ctx, cofferdam.EventSuspended, id, gateway.OK, why, fields)
+}
+
+// can is what the session's tier can do.
+func (a *nap) can(ctx context.Context) ([]sandbox.Capability, error) {
+	offers, err := a.o.Driver.Offers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range offers {
+		if o.Tier == a.tier() {
+			return o.Can, nil
+		}
+	}
+	return nil, nil
 }
 
 // rise sees that the session has a box that runs: the one that rests goes on,

@@ -24,12 +24,16 @@ type sleeper struct {
 	resumes  int
 	refuses  string // why no box is resumed; it has failed then
 	cannot   bool   // suspend at all
+	pauses   bool   // instead
 }
 
 func (d *sleeper) Offers(context.Context) ([]sandbox.Offer, error) {
 	o := sandbox.Offer{Tier: sandbox.None}
 	if !d.cannot {
 		o.Can = []sandbox.Capability{sandbox.CanSuspend}
+	}
+	if d.pauses {
+		o.Can = []sandbox.Capability{sandbox.CanPause}
 	}
 	return []sandbox.Offer{o}, nil
 }
@@ -100,6 +104,13 @@ func (b sleepy) Kill(ctx context.Context, id cofferdam.ExecID) error {
 }
 
 func (b sleepy) Suspend(ctx context.Context) error {
+	if b.d.pauses {
+		panic("a box is suspended whose tier cannot")
+	}
+	return b.rest(ctx)
+}
+
+func (b sleepy) rest(ctx context.Context) error {
 	st, err := b.Box.Status(ctx)
 	if err != nil {
 		return err
@@ -113,6 +124,13 @@ func (b sleepy) Suspend(ctx context.Context) error {
 	b.d.changes++
 	b.d.asleep[b.ID()] = 1000 + b.d.changes
 	return nil
+}
+
+func (b sleepy) Pause(ctx context.Context) error {
+	if !b.d.pauses {
+		panic("a box is paused whose tier can suspend")
+	}
+	return b.rest(ctx)
 }
 
 func (b sleepy) Resume(context.Context) error {
@@ -324,6 +342,22 @@ func TestBoxThatCannotRest(t *testing.T) {
 		t.Fatalf("%+v %v", got.result, got.err)
 	}
 	a.want(p, "session.ask", "session.warning", "session.suspended failed")
+}
+
+// TestBoxThatIsPaused: where a box cannot go to disk its processes stand still.
+func TestBoxThatIsPaused(t *testing.T) {
+	a := newAsking(t, askingTurns, 0.2)
+	a.d.pauses = true
+	p := a.plan()
+	done := a.start(context.Background(), p)
+	if e := a.seen(p, cofferdam.EventSuspended); e.Fields["mode"] != "memory" || e.Outcome != "ok" {
+		t.Errorf("%+v", e)
+	}
+	a.send("tabs")
+	if got := <-done; got.err != nil || got.result.Said != cofferdam.SaidDone {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	a.want(p, "session.ask", "session.warning", "session.suspended ok", "session.resumed ok")
 }
 
 // TestServerEndsWhileTheBoxRests: the next process finds it suspended, leaves it
