@@ -8,9 +8,19 @@ func TestRest(t *testing.T) {
 		r  Rest
 		ok bool
 	}{
-		{Rest{}, true}, {Rest{Idle: MinIdle}, true}, {Rest{Idle: MaxIdle}, true}, {Rest{Lifetime: MinIdle}, true}, {Rest{Lifetime: MaxLifetime}, true},
-		{Rest{Idle: MinIdle - 1}, false}, {Rest{Idle: MaxIdle + 1}, false}, {Rest{Lifetime: MinIdle - 1}, false}, {Rest{Lifetime: MaxLifetime + 1}, false},
-		{Rest{Idle: -1}, false}, {Rest{Lifetime: -1}, false}, {Rest{Idle: 901, Lifetime: 900}, false}, {Rest{Idle: 900, Lifetime: 900}, true},
+		{Rest{}, true},
+		{Rest{Idle: MinIdle}, true},
+		{Rest{Idle: MaxIdle}, true},
+		{Rest{Lifetime: MinIdle}, true},
+		{Rest{Lifetime: MaxLifetime}, true},
+		{Rest{Idle: MinIdle - 1}, false},
+		{Rest{Idle: MaxIdle + 1}, false},
+		{Rest{Lifetime: MinIdle - 1}, false},
+		{Rest{Lifetime: MaxLifetime + 1}, false},
+		{Rest{Idle: -1}, false},
+		{Rest{Lifetime: -1}, false},
+		{Rest{Idle: 901, Lifetime: 900}, false},
+		{Rest{Idle: 900, Lifetime: 900}, true},
 	} {
 		if got := c.r.Check() == ""; got != c.ok {
 			t.Errorf("%+v: %q", c.r, c.r.Check())

@@ -77,9 +77,20 @@ func TestTiersSatisfy(t *testing.T) {
 		have, least Tier
 		want        bool
 	}{
-		{Process, Process, true}, {GVisor, Process, true}, {MicroVM, GVisor, true}, {Process, GVisor, false}, {GVisor, MicroVM, false},
-		{Emulated, MicroVM, false}, {Emulated, Process, false}, {Emulated, Emulated, true}, {MicroVM, Emulated, false},
-		{None, Process, false}, {Process, None, false}, {"", Process, false}, {MicroVM, "", false}, {"", "", false},
+		{Process, Process, true},
+		{GVisor, Process, true},
+		{MicroVM, GVisor, true},
+		{Process, GVisor, false},
+		{GVisor, MicroVM, false},
+		{Emulated, MicroVM, false},
+		{Emulated, Process, false},
+		{Emulated, Emulated, true},
+		{MicroVM, Emulated, false},
+		{None, Process, false},
+		{Process, None, false},
+		{"", Process, false},
+		{MicroVM, "", false},
+		{"", "", false},
 	} {
 		if got := c.have.Satisfies(c.least); got != c.want {
 			t.Errorf("%q for %q: %v", c.have, c.least, got)

@@ -87,12 +87,18 @@ func TestRecipeThatFails(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"setup": {map[string]string{environment.RecipePath: "setup = [\"true\", \"echo no such wheel >&2; exit 3\"]"},
-			[]string{"setup 2 of .cofferdam/environment.toml ended with 3", "echo no such wheel", "no such wheel"}},
-		"ready": {map[string]string{environment.RecipePath: "setup = [\"true\"]\nready = [\"true\", \"echo half >&2; false\"]"},
-			[]string{"ready 2 of .cofferdam/environment.toml ended with 1", "half"}},
-		"time": {map[string]string{environment.RecipePath: "setup = [\"sleep 60\"]\ntimeout = \"1s\""},
-			[]string{"setup 1", "was not done when its time was up"}},
+		"setup": {
+			map[string]string{environment.RecipePath: "setup = [\"true\", \"echo no such wheel >&2; exit 3\"]"},
+			[]string{"setup 2 of .cofferdam/environment.toml ended with 3", "echo no such wheel", "no such wheel"},
+		},
+		"ready": {
+			map[string]string{environment.RecipePath: "setup = [\"true\"]\nready = [\"true\", \"echo half >&2; false\"]"},
+			[]string{"ready 2 of .cofferdam/environment.toml ended with 1", "half"},
+		},
+		"time": {
+			map[string]string{environment.RecipePath: "setup = [\"sleep 60\"]\ntimeout = \"1s\""},
+			[]string{"setup 1", "was not done when its time was up"},
+		},
 		"unknown": {map[string]string{environment.RecipePath: "setpu = []"}, []string{"line 1", "setpu", "--environment none"}},
 		"image":   {map[string]string{environment.RecipePath: "image = \"web\""}, []string{"no image of that name"}},
 		"folder":  {map[string]string{".devcontainer.json": `{"image": "/"}`, environment.RecipePath: "image = \"/\""}, []string{"operator"}},

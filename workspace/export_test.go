@@ -91,27 +91,37 @@ func TestExportScript(t *testing.T) {
 		{"never a checkout", "echo lonely >f", map[string]string{"uncommitted:f": "lonely"}},
 		{"empty", "true", nil},
 		{"uncommitted", clone + "echo new >new; echo changed >file; git rm -q --cached file", map[string]string{"uncommitted:new": "new", "uncommitted:file": "changed"}},
-		{"branches and a stash", clone + "git checkout -q -b a/b; echo 1 >one; git add one; git commit -q -m 1; echo 2 >two; git add two; git stash -q; git pack-refs --all; git tag v1",
-			map[string]string{"a/b:one": "1", "stash:two": "2"}},
+		{
+			"branches and a stash", clone + "git checkout -q -b a/b; echo 1 >one; git add one; git commit -q -m 1; echo 2 >two; git add two; git stash -q; git pack-refs --all; git tag v1",
+			map[string]string{"a/b:one": "1", "stash:two": "2"},
+		},
 		{"on no branch", clone + "git checkout -q --detach; echo 1 >one; git add one; git commit -q -m 1", map[string]string{"workspace-head:one": "1"}},
-		{"hooks, filters and monitors", clone + `for h in pre-commit post-index-change reference-transaction; do printf '#!/bin/sh\ntouch /work/ran\n' >.git/hooks/$h; chmod +x .git/hooks/$h; done
+		{
+			"hooks, filters and monitors", clone + `for h in pre-commit post-index-change reference-transaction; do printf '#!/bin/sh\ntouch /work/ran\n' >.git/hooks/$h; chmod +x .git/hooks/$h; done
 git config filter.x.clean 'touch /work/ran; cat'; git config core.fsmonitor 'touch /work/ran'; echo '* filter=x' >.gitattributes; echo new >new; rm -f ran`,
-			map[string]string{"uncommitted:new": "new", "uncommitted:ran": ""}},
+			map[string]string{"uncommitted:new": "new", "uncommitted:ran": ""},
+		},
 		{"a config that git cannot read", clone + "echo new >new; echo '[broken' >.git/config", map[string]string{"uncommitted:new": "new"}},
 		{"git is a link", clone + "echo new >new; d=$HOME/d; mkdir $d; mv .git $d/git; ln -s $d/git .git", map[string]string{"uncommitted:new": "new", "uncommitted:file": "base"}},
 		{"git is elsewhere", clone + "echo new >new; d=$HOME/d; mkdir $d; mv .git $d/git; echo \"gitdir: $d/git\" >.git", map[string]string{"uncommitted:new": "new"}},
 		{"alternates", clone + "echo new >new; d=$HOME/d; mkdir $d; printf \"$d\\n/etc\\n\" >.git/objects/info/alternates", map[string]string{"uncommitted:new": "new"}},
 		{"pipes in the way", clone + "echo new >new; mkfifo pipe .git/refs/heads/pipe; rm -f .git/packed-refs; mkfifo .git/packed-refs", map[string]string{"uncommitted:new": "new"}},
-		{"refs that are none", clone + "echo new >new; mkdir -p .git/refs/heads; echo ../../../etc/passwd >.git/refs/heads/x; printf -- '--upload-pack=x' >'.git/refs/heads/-x'; echo 'a b c d' >'.git/refs/heads/a b'",
-			map[string]string{"uncommitted:new": "new"}},
+		{
+			"refs that are none", clone + "echo new >new; mkdir -p .git/refs/heads; echo ../../../etc/passwd >.git/refs/heads/x; printf -- '--upload-pack=x' >'.git/refs/heads/-x'; echo 'a b c d' >'.git/refs/heads/a b'",
+			map[string]string{"uncommitted:new": "new"},
+		},
 		{"a submodule", clone + "echo new >new; git init -q sub; (cd sub; echo in >in; git add in; git commit -q -m in)", map[string]string{"uncommitted:new": "new", "uncommitted:sub/in": ""}},
-		{"a submodule that would run something", clone + `echo new >new; git init -q sub; cd sub; echo in >in; echo '* filter=x' >.gitattributes; git add -A; git commit -q -m in
+		{
+			"a submodule that would run something", clone + `echo new >new; git init -q sub; cd sub; echo in >in; echo '* filter=x' >.gitattributes; git add -A; git commit -q -m in
 cd ..; git -c advice.addEmbeddedRepo=false add sub; git commit -q -m sub; cd sub; git config filter.x.clean 'touch /work/ran; cat'; git config core.fsmonitor 'touch /work/ran'; sleep 1.1; touch in; cd ..; rm -f ran`,
-			map[string]string{"uncommitted:new": "new", "uncommitted:sub/in": "", "uncommitted:ran": ""}},
+			map[string]string{"uncommitted:new": "new", "uncommitted:sub/in": "", "uncommitted:ran": ""},
+		},
 		{"a link out", clone + "ln -s /etc/passwd out; ln -s /root dir", map[string]string{"uncommitted:out": "/etc/passwd"}},
 		{"larger than 100 MiB", clone + "echo new >new; truncate -s 200M 'hu[ge*'", map[string]string{"uncommitted:new": "new", "uncommitted:hu[ge*": ""}},
-		{"a history that is not whole", clone + "echo 1 >one; git add one; git commit -q -m 1; echo 2 >two; git add two; git commit -q -m 2; echo new >new; rm -f .git/objects/$(git rev-parse HEAD~1 | sed 's/^\\(..\\)/\\1\\//')",
-			map[string]string{"uncommitted:new": "new", "uncommitted:two": "2"}},
+		{
+			"a history that is not whole", clone + "echo 1 >one; git add one; git commit -q -m 1; echo 2 >two; git add two; git commit -q -m 2; echo new >new; rm -f .git/objects/$(git rev-parse HEAD~1 | sed 's/^\\(..\\)/\\1\\//')",
+			map[string]string{"uncommitted:new": "new", "uncommitted:two": "2"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bundle := workspaceOf(t, d, tips, c.prepare)

@@ -23,13 +23,6 @@ func stateDir(t *testing.T) string {
 	return dir
 }
 
-func script(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestServeHandsItsFlagsOn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the server refuses to start without")

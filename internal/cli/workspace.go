@@ -55,9 +55,17 @@ func until(t time.Time) string {
 
 func workspaceLabels(w cofferdam.Workspace) []label {
 	lines := []label{
-		{"workspace", w.ID}, {"task", fmt.Sprintf("%s, attempt %d", w.Short(), w.Attempt)}, {"state", w.State}, {"tier", w.Tier},
-		{"size", mebibytes(w.Used) + " of " + mebibytes(w.Size)}, {"made", stamp(w.Made)}, {"left", stamp(w.Left)},
-		{"kept until", stamp(w.Until)}, {"noticed", stamp(w.Noticed)}, {"removed", stamp(w.Removed)}, {"note", w.Note},
+		{"workspace", w.ID},
+		{"task", fmt.Sprintf("%s, attempt %d", w.Short(), w.Attempt)},
+		{"state", w.State},
+		{"tier", w.Tier},
+		{"size", mebibytes(w.Used) + " of " + mebibytes(w.Size)},
+		{"made", stamp(w.Made)},
+		{"left", stamp(w.Left)},
+		{"kept until", stamp(w.Until)},
+		{"noticed", stamp(w.Noticed)},
+		{"removed", stamp(w.Removed)},
+		{"note", w.Note},
 	}
 	if b := w.Bundle; b != nil {
 		lines = append(lines, label{"bundle", fmt.Sprintf("%s, %s, kept until %s", count(b.Commits, "commit"), mebibytes(b.Size), stamp(b.Until))}, label{"digest", string(b.Digest)})

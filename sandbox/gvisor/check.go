@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"bytes"
-	"cofferdam/sandbox/mount"
 	"context"
 	"debug/buildinfo"
 	"debug/elf"
@@ -15,6 +14,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"cofferdam/sandbox/mount"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/netns"

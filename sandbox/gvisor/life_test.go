@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"bytes"
-	"cofferdam/sandbox/mount"
 	"context"
 	"fmt"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cofferdam/sandbox/mount"
 
 	"cofferdam"
 	"cofferdam/sandbox"

@@ -60,8 +60,14 @@ type probe struct {
 // quick lists the checks that cost nothing to speak of.
 func (c *checker) quick() []probe {
 	return []probe{
-		{layerRoot, c.root}, {layerInit, c.program}, {wall.LayerLandlock, c.rules}, {wall.LayerSeccomp, c.filter}, {wall.LayerTAP, c.tap},
-		{layerGroups, c.bounds}, {layerDisk, c.disk}, {layerState, c.state},
+		{layerRoot, c.root},
+		{layerInit, c.program},
+		{wall.LayerLandlock, c.rules},
+		{wall.LayerSeccomp, c.filter},
+		{wall.LayerTAP, c.tap},
+		{layerGroups, c.bounds},
+		{layerDisk, c.disk},
+		{layerState, c.state},
 	}
 }
 

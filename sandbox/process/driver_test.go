@@ -132,8 +132,12 @@ func TestRestrictedUserNamespaces(t *testing.T) {
 		restricted bool
 		profile    bool
 	}{
-		{layerUser, 0, true, true}, {layerUser, 1000, false, false}, {wall.LayerMount, 1000, true, true}, {wall.LayerMount, 0, true, false},
-		{wall.LayerNetwork, 1000, true, true}, {wall.LayerLandlock, 1000, true, false},
+		{layerUser, 0, true, true},
+		{layerUser, 1000, false, false},
+		{wall.LayerMount, 1000, true, true},
+		{wall.LayerMount, 0, true, false},
+		{wall.LayerNetwork, 1000, true, true},
+		{wall.LayerLandlock, 1000, true, false},
 	} {
 		if got := fixFor(c.layer, c.euid, c.restricted); strings.Contains(got, "userns,") != c.profile || got == "" {
 			t.Errorf("%+v: %q", c, got)

@@ -66,7 +66,7 @@ func OpenFolder(t testing.TB) string {
 			t.Error(err)
 		}
 	})
-	if err := os.Chmod(dir, 0o755); err == nil {
+	if err = os.Chmod(dir, 0o755); err == nil {
 		err = os.Chown(dir, UserID, UserID)
 	}
 	if err != nil {

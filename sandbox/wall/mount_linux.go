@@ -33,7 +33,6 @@ type builder struct {
 	sources []int  // of binds, by the index of the mount; -1: not there
 	devices []int  // by deviceNames
 	dirs    []bool // sources that are folders
-	hidden  [2]int // an empty folder and an empty file
 	known   map[string]bool
 }
 
