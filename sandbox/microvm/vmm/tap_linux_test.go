@@ -53,10 +53,9 @@ func takeTAP(t *testing.T, n *Network) *os.File {
 // vnetHeader is what Linux puts before a frame for IFF_VNET_HDR: nothing to do.
 var vnetHeader = make([]byte, 10)
 
-// TestNetworkCarriesFrames sends frames both ways between a monitor's device and
-// the driver's socket, the largest there are too, and wants nothing else there:
-// the host's own stack has no address in that network and says nothing.
-func TestNetworkCarriesFrames(t *testing.T) {
+// testNetwork is a monitor's network, and the driver's end of it.
+func testNetwork(t *testing.T) (n *Network, ours *os.File) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("not run here: needs root")
 	}
@@ -67,13 +66,21 @@ func TestNetworkCarriesFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close()
-	n, err := NewNetwork(testUser, theirs)
+	t.Cleanup(func() { ours.Close() })
+	n, err = NewNetwork(testUser, theirs)
 	theirs.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.Close()
+	t.Cleanup(func() { n.Close() })
+	return n, ours
+}
+
+// TestNetworkCarriesFrames sends frames both ways between a monitor's device and
+// the driver's socket, the largest there are too, and wants nothing else there:
+// the host's own stack has no address in that network and says nothing.
+func TestNetworkCarriesFrames(t *testing.T) {
+	n, ours := testNetwork(t)
 	for range 2 { // a monitor goes, and the next one takes the device
 		tap := takeTAP(t, n)
 		for _, size := range []int{60, 1514, MaxFrame} {
@@ -117,23 +124,7 @@ func TestNetworkCarriesFrames(t *testing.T) {
 
 // TestNetworkIsAlone looks into the namespace: one device, no address, no route.
 func TestNetworkIsAlone(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("not run here: needs root")
-	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Skip("not run here: " + err.Error())
-	}
-	ours, theirs, err := SocketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close()
-	n, err := NewNetwork(testUser, theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
+	n, _ := testNetwork(t)
 	said := make(chan []byte)
 	go onOwnThread(func() {
 		out := []byte("no namespace")
