@@ -397,15 +397,6 @@ type BoxLife struct {
 	Sequence int64     `json:"sequence"`
 	Since    time.Time `json:"since"`
 	Ends     time.Time `json:"ends,omitzero"` // its maximum lifetime is over then
-	Jobs     []Job     `json:"jobs,omitempty"`
-}
-
-// Job is a process that a command left running behind it.
-type Job struct {
-	Exec ExecID        `json:"exec"` // that started it
-	PID  int64         `json:"pid"`  // in the box
-	Name string        `json:"name"` // what it calls itself, at most 15 bytes; hostile text
-	CPU  time.Duration `json:"cpu"`  // processor time it used so far
 }
 
 // Progress is one line of a task that is followed: the task whenever its state

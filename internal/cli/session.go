@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -84,9 +83,5 @@ func lifeLabels(l *cofferdam.BoxLife) []label {
 	if l == nil {
 		return nil
 	}
-	lines := []label{{"box", fmt.Sprintf("%s since %s: %s (change %d, by %s)", l.State, stamp(l.Since), l.Reason, l.Sequence, l.Actor)}, {"lives until", stamp(l.Ends)}}
-	for _, j := range l.Jobs {
-		lines = append(lines, label{"background", fmt.Sprintf("%s, process %d, left by %s, used %s", j.Name, j.PID, j.Exec, j.CPU.Round(time.Millisecond))})
-	}
-	return lines
+	return []label{{"box", fmt.Sprintf("%s since %s: %s (change %d, by %s)", l.State, stamp(l.Since), l.Reason, l.Sequence, l.Actor)}, {"lives until", stamp(l.Ends)}}
 }
