@@ -162,8 +162,10 @@ func (b *box) fail(why, lost string) {
 	}
 }
 
-// restore lets a box that is on disk go on. One that cannot is failed.
+// restore lets a box that is on disk go on. One that cannot is failed. Once begun
+// it is done: a caller who goes away meanwhile must not cost the box its life.
 func (b *box) restore(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
 	err := dropPackets(b.net.Path())
 	if err == nil {
 		err = b.net.Renew()

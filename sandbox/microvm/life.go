@@ -63,7 +63,8 @@ func (b *box) Pause(ctx context.Context) error {
 	if err := b.begin("Pause", "being paused"); err != nil {
 		return err
 	}
-	if err := b.machine().Pause(ctx); err != nil {
+	// The caller may go away: what is asked of the machine is done or refused, not in doubt.
+	if err := b.machine().Pause(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(b.failed("Pause", err), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	return b.standStill(isPaused, "it is paused")
@@ -100,6 +101,7 @@ func (b *box) stopAndWrite(ctx context.Context, dir string) error {
 	if err := b.Host.Quiet(ctx); err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx) // half a talk with a monitor leaves both in doubt
 	if err := b.machine().Pause(ctx); err != nil {
 		return err
 	}
@@ -167,8 +169,10 @@ func (b *box) greet(ctx context.Context) (err error) {
 	return err
 }
 
-// Resume lets a paused or suspended box go on.
+// Resume lets a paused or suspended box go on. Once begun it is done: a caller who
+// goes away meanwhile must not cost the box its life.
 func (b *box) Resume(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
 	b.step.Lock()
 	defer b.step.Unlock()
 	switch now := b.Life.Now().State; {

@@ -124,6 +124,9 @@ func testStops(t *testing.T, s *subject) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("the refusals took %v", took)
 			}
+			gone, cancel := context.WithCancelCause(ctx)
+			cancel(errImpatient)
+			_ = b.Resume(gone) // done or not begun: a caller who goes away does not cost the box its life
 			if err := b.Resume(ctx); err != nil {
 				t.Fatalf("%v (%s)", err, cofferdam.HintOf(err))
 			}
