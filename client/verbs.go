@@ -90,9 +90,14 @@ func (c *Client) Task(ctx context.Context, name string) (cofferdam.Task, error) 
 	return get[cofferdam.Task](ctx, c, at("tasks", name))
 }
 
-// WaitTask returns the task once it is at rest, or as it is after limit.
-func (c *Client) WaitTask(ctx context.Context, name string, limit time.Duration) (cofferdam.Task, error) {
-	return get[cofferdam.Task](ctx, c, at("tasks", name)+"/wait?timeout="+strconv.Itoa(int(limit/time.Second)))
+// WaitTask returns the task once it is in the state or has ended, for state ""
+// once it is at rest, or as it is after limit.
+func (c *Client) WaitTask(ctx context.Context, name string, state cofferdam.TaskState, limit time.Duration) (cofferdam.Task, error) {
+	q := url.Values{"timeout": {strconv.Itoa(int(limit / time.Second))}}
+	if state != "" {
+		q.Set("state", string(state))
+	}
+	return get[cofferdam.Task](ctx, c, at("tasks", name)+"/wait?"+q.Encode())
 }
 
 // FollowTask calls see at every change and event until the task is at rest.

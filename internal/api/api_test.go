@@ -96,7 +96,7 @@ func TestEverydayPath(t *testing.T) {
 	m.Emit("s-00000001", cofferdam.Event{Kind: "exec.start"})
 	m.Seal("s-00000001")
 	for _, path := range []string{
-		"/v1/status", "/v1/tasks", "/v1/tasks?state=in+review&limit=1&repo=shop&before=9", "/v1/tasks/t-1", "/v1/tasks/t-1/wait?timeout=1", "/v1/tasks/t-1/follow",
+		"/v1/status", "/v1/tasks", "/v1/tasks?state=in+review&limit=1&repo=shop&before=9", "/v1/tasks/t-1", "/v1/tasks/t-1/wait?timeout=1", "/v1/tasks/t-1/wait?state=in+review", "/v1/tasks/t-1/follow",
 		"/v1/repos", "/v1/repos/shop", "/v1/models", "/v1/models/anthropic", "/v1/merges", "/v1/merges/t-1", "/v1/sessions?task=t-1", "/v1/sessions/s-00000001",
 		"/v1/traces/s-00000001", "/v1/traces/s-00000001?from=0&limit=5", "/v1/traces/s-00000001/follow", "/v1/traces/t-1/export", "/v1/proofs/t-1", "/v1/proofs/t-1/export", "/v1/key", "/v1/openapi.json",
 	} {
@@ -154,6 +154,7 @@ func TestBadInput(t *testing.T) {
 		"parameter no number": {"GET", "/v1/tasks?limit=-1", "", "whole number"},
 		"parameter huge":      {"GET", "/v1/tasks?limit=99999999999999999999", "", "whole number"},
 		"unknown state":       {"GET", "/v1/tasks?state=finished", "", "none"},
+		"wait for none":       {"GET", "/v1/tasks/t-1/wait?state=finished", "", "none"},
 		"misspelt query":      {"GET", "/v1/tasks?limit=%zz", "", "misspelt"},
 		"long name":           {"GET", "/v1/tasks/" + strings.Repeat("a", 400), "", "longer"},
 		"short commit":        {"POST", "/v1/merges/t-1/approve", `{"commit":"abc"}`, "whole id"},

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"reflect"
 	"slices"
 	"time"
@@ -66,10 +67,9 @@ func taskRoutes() []Route {
 			limitParam, {"state", "string", "only those in this state"}, {"before", "integer", "only numbers below this one"}, {"repo", "string", "only those of this repository"},
 		}, call: listTasks},
 		{Method: "GET", Path: "/v1/tasks/{name}", ID: "viewTask", Doc: "one task, by id, unique prefix or t-N", Reply: cofferdam.Task{}, call: func(c *call) (any, error) { return c.svc.Task(c.ctx, c.name) }},
-		{Method: "GET", Path: "/v1/tasks/{name}/wait", ID: "waitTask", Doc: "the task once it is at rest, or as it is after timeout seconds", Reply: cofferdam.Task{}, Query: []Param{{"timeout", "integer", "seconds, at most 600"}}, call: func(c *call) (any, error) {
-			limit := time.Duration(min(number(c.query, "timeout"), uint64(maxWait/time.Second))) * time.Second
-			return c.svc.WaitTask(c.ctx, c.name, limit)
-		}},
+		{Method: "GET", Path: "/v1/tasks/{name}/wait", ID: "waitTask", Doc: "the task once it is at rest, or in the state, or as it is after timeout seconds", Reply: cofferdam.Task{}, Query: []Param{
+			{"timeout", "integer", "seconds, at most 600"}, {"state", "string", "wait for this state, or the task's end"},
+		}, call: waitTask},
 		{Method: "GET", Path: "/v1/tasks/{name}/follow", ID: "followTask", Doc: "the task at every change and the events of its sessions, until it is at rest", Reply: cofferdam.Progress{}, Stream: true, call: func(c *call) (any, error) {
 			return nil, c.stream(func(send func(any) error) error {
 				return c.svc.FollowTask(c.ctx, c.name, func(p cofferdam.Progress) error { return send(p) })
@@ -115,13 +115,31 @@ func createTask(c *call) (any, error) {
 	return c.svc.CreateTask(c.ctx, r)
 }
 
+func waitTask(c *call) (any, error) {
+	state, err := stateIn(c.query)
+	if err != nil {
+		return nil, err
+	}
+	limit := time.Duration(min(number(c.query, "timeout"), uint64(maxWait/time.Second))) * time.Second
+	return c.svc.WaitTask(c.ctx, c.name, state, limit)
+}
+
+// stateIn reads the parameter of that name; "" if it was not given.
+func stateIn(q url.Values) (cofferdam.TaskState, error) {
+	state := cofferdam.TaskState(q.Get("state"))
+	if state != "" && !slices.Contains(stateNames(), state) {
+		return "", invalid("state", fmt.Sprintf("%q is none", visible(string(state))), "one of queued, preparing, running, verifying, waiting, in review, done, nothing to do, blocked, failed, timed out, cancelled")
+	}
+	return state, nil
+}
+
 func listTasks(c *call) (any, error) {
 	f := task.Filter{Limit: int(min(number(c.query, "limit"), task.MaxList)), Before: int64(number(c.query, "before"))} // 63 bits by query
-	if state := c.query.Get("state"); state != "" {
-		if !slices.Contains(stateNames(), cofferdam.TaskState(state)) {
-			return nil, invalid("state", fmt.Sprintf("%q is none", visible(state)), "one of queued, preparing, running, verifying, waiting, in review, done, nothing to do, blocked, failed, timed out, cancelled")
-		}
-		f.States = []cofferdam.TaskState{cofferdam.TaskState(state)}
+	switch state, err := stateIn(c.query); {
+	case err != nil:
+		return nil, err
+	case state != "":
+		f.States = []cofferdam.TaskState{state}
 	}
 	if name := c.query.Get("repo"); name != "" {
 		repo, err := c.svc.Repo(c.ctx, name)

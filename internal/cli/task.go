@@ -290,7 +290,7 @@ func newTaskList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.State = cofferdam.TaskState(strings.ReplaceAll(state, "-", " ")) // as lists print it
+			f.State = stateOf(state)
 			all, err := cl.Tasks(c.Context(), f)
 			if err != nil {
 				return err
@@ -303,6 +303,11 @@ func newTaskList(a *app) *cobra.Command {
 	c.Flags().IntVar(&f.Limit, "limit", 0, "at most so many")
 	c.Flags().Int64Var(&f.Before, "before", 0, "only numbers below this one")
 	return c
+}
+
+// stateOf reads a state as a person types it, and as lists print it.
+func stateOf(text string) cofferdam.TaskState {
+	return cofferdam.TaskState(strings.ReplaceAll(text, "-", " "))
 }
 
 func (a *app) tasks(all []cofferdam.Task) error {
@@ -404,49 +409,6 @@ func newTaskFollow(a *app) *cobra.Command {
 			return ended(last)
 		}),
 	}
-}
-
-// longestWait is one request; the server allows 10 minutes.
-const longestWait = 5 * time.Minute
-
-func newTaskWait(a *app) *cobra.Command {
-	var limit time.Duration
-	c := &cobra.Command{
-		Use: "wait TASK", Short: "Wait until a task is at rest, exit with its outcome", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
-		Long:    "Wait without output until a task is at rest, and exit with its outcome; 8 if --timeout is over before." + calling(8, 9, 10, 12, 130),
-		Example: "  cofferdam task wait t-1 --timeout 10m",
-		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 0 {
-				return usage(c, "--timeout has to be 0 or longer")
-			}
-			cl, err := a.dial()
-			if err != nil {
-				return err
-			}
-			end := time.Now().Add(limit)
-			for {
-				wait := longestWait
-				if c.Flags().Changed("timeout") {
-					wait = max(0, min(wait, time.Until(end).Round(time.Second)))
-				}
-				t, err := cl.WaitTask(c.Context(), args[0], wait)
-				if err != nil {
-					return err
-				}
-				if codeOf(t) == 8 && (!c.Flags().Changed("timeout") || time.Until(end) > time.Second/2) {
-					continue
-				}
-				if a.json {
-					if err := a.object(t); err != nil {
-						return err
-					}
-				}
-				return ended(t)
-			}
-		},
-	}
-	c.Flags().DurationVar(&limit, "timeout", 0, "wait no longer than this (default: for ever)")
-	return c
 }
 
 func newTaskCancel(a *app) *cobra.Command {

@@ -65,7 +65,7 @@ func TestOnlyPersons(t *testing.T) {
 	reads := map[string]func(context.Context) error{
 		"task": func(ctx context.Context) error { _, err := s.Task(ctx, "t-1"); return err },
 		"list": func(ctx context.Context) error { _, err := s.ListTasks(ctx, task.Filter{}); return err },
-		"wait": func(ctx context.Context) error { _, err := s.WaitTask(ctx, "t-1", 0); return err },
+		"wait": func(ctx context.Context) error { _, err := s.WaitTask(ctx, "t-1", "", 0); return err },
 		"follow": func(ctx context.Context) error {
 			return s.FollowTask(ctx, "t-1", func(cofferdam.Progress) error { return nil })
 		},
@@ -282,7 +282,7 @@ func TestWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.WaitTask(as(alice), "t-1", time.Minute)
+		got, err := s.WaitTask(as(alice), "t-1", "", time.Minute)
 		if err != nil || got.State != cofferdam.Queued {
 			t.Errorf("after the limit: %s %v", got.State, err)
 		}
@@ -290,9 +290,39 @@ func TestWait(t *testing.T) {
 			time.Sleep(time.Second)
 			m.Set(made.ID, func(t *cofferdam.Task) { t.State = cofferdam.NothingToDo })
 		}()
-		got, err = s.WaitTask(as(alice), "t-1", time.Minute)
+		got, err = s.WaitTask(as(alice), "t-1", "", time.Minute)
 		if err != nil || got.State != cofferdam.NothingToDo {
 			t.Errorf("at rest: %s %v", got.State, err)
+		}
+	})
+}
+
+// A state is waited for past every rest, and ends with the task's end at the latest.
+func TestWaitForState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := world(t)
+		made, err := s.CreateTask(as(alice), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		goes := func(states ...cofferdam.TaskState) {
+			for _, state := range states {
+				time.Sleep(time.Second)
+				m.Set(made.ID, func(t *cofferdam.Task) { t.State = state })
+			}
+		}
+		go goes(cofferdam.Running, cofferdam.Waiting, cofferdam.Verifying, cofferdam.InReview)
+		for _, state := range []cofferdam.TaskState{cofferdam.Queued, cofferdam.Running, cofferdam.Verifying} {
+			if got, err := s.WaitTask(as(alice), "t-1", state, time.Minute); err != nil || got.State != state {
+				t.Errorf("waited for %s, got %s, %v", state, got.State, err)
+			}
+		}
+		if got, err := s.WaitTask(as(alice), "t-1", cofferdam.Done, time.Minute); err != nil || got.State != cofferdam.InReview {
+			t.Errorf("waited for done until the limit, got %s, %v", got.State, err)
+		}
+		go goes(cofferdam.Cancelled)
+		if got, err := s.WaitTask(as(alice), "t-1", cofferdam.Done, time.Minute); err != nil || got.State != cofferdam.Cancelled {
+			t.Errorf("waited for done until the end, got %s, %v", got.State, err)
 		}
 	})
 }

@@ -250,8 +250,10 @@ func AtRest(s cofferdam.TaskState) bool {
 // errRest ends a Watch.
 var errRest = errors.New("at rest")
 
-// WaitTask returns the task once it is at rest, or as it is when limit is over.
-func (s *Service) WaitTask(ctx context.Context, name string, limit time.Duration) (cofferdam.Task, error) {
+// WaitTask returns the task once it is in the state or has ended, for state ""
+// once it is at rest, or as it is when limit is over. A state that lasts for a
+// moment only can be missed.
+func (s *Service) WaitTask(ctx context.Context, name string, state cofferdam.TaskState, limit time.Duration) (cofferdam.Task, error) {
 	t, err := s.Task(ctx, name)
 	if err != nil {
 		return t, err
@@ -260,7 +262,7 @@ func (s *Service) WaitTask(ctx context.Context, name string, limit time.Duration
 	defer cancel()
 	err = s.Tasks.Watch(waiting, t.ID, func(now cofferdam.Task) error {
 		t = now
-		if AtRest(now.State) {
+		if now.State == state || now.State.Ended() || state == "" && AtRest(now.State) {
 			return errRest
 		}
 		return nil
