@@ -14,8 +14,9 @@ import (
 // the other, and hears how far they came.
 type Workspaces interface {
 	// Take returns the workspace for a session that works, and counts it as in
-	// use. keep is how long the project wants it kept; 0: it says nothing.
-	Take(ctx context.Context, p Plan, t sandbox.Tier, keep time.Duration) (Lease, error)
+	// use. image is the path of what its box has at "/"; keep is how long the project
+	// wants it kept; 0: it says nothing.
+	Take(ctx context.Context, p Plan, t sandbox.Tier, image string, keep time.Duration) (Lease, error)
 	// Ready says that the session's checkout is in it.
 	Ready(ctx context.Context, p Plan) error
 	// Left says that the session's box is gone.
@@ -44,7 +45,7 @@ func (a *attempt) lease(ctx context.Context) error {
 	if !keeps {
 		return nil
 	}
-	a.kept, err = a.o.Workspaces.Take(ctx, a.plan, a.tier(), a.grant.keep)
+	a.kept, err = a.o.Workspaces.Take(ctx, a.plan, a.tier(), a.image.Path, a.grant.keep)
 	return err
 }
 

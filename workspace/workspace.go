@@ -48,6 +48,7 @@ type Record struct {
 	Epoch   int64               `json:"epoch"`
 	Ready   bool                `json:"ready"` // a checkout is in it
 	Keep    time.Duration       `json:"keep"`  // that the project asked for; 0: it did not
+	Image   string              `json:"image"` // path of what its last session had at "/"
 	Size    int64               `json:"size"`
 	Used    int64               `json:"used"`
 	Made    time.Time           `json:"made"`
@@ -144,7 +145,7 @@ const tries = 1 << 20
 
 // Take implements session.Workspaces. The epoch follows from which try of which
 // attempt the session is: one that an earlier server left behind comes too late.
-func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep time.Duration) (session.Lease, error) {
+func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, image string, keep time.Duration) (session.Lease, error) {
 	try, err := k.o.Store.SessionTry(ctx, p.ID)
 	if err != nil {
 		return session.Lease{}, err
@@ -159,7 +160,7 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep 
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 		r = Record{
 			ID: idOf(p.Task, epoch), Scope: p.Scope, Task: p.Task, Number: p.Number, Attempt: p.Attempt, Repo: p.Repo.ID,
-			Tier: t, Session: p.ID, Epoch: epoch, Keep: keep, Made: now, Left: now,
+			Tier: t, Session: p.ID, Epoch: epoch, Keep: keep, Image: image, Made: now, Left: now,
 		}
 		return session.Lease{ID: r.ID, Epoch: epoch}, k.o.Store.AddWorkspace(ctx, r)
 	}
@@ -178,7 +179,7 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, keep 
 		case !r.Removed.IsZero():
 			r.Ready, r.Made = false, now
 		}
-		r.Tier, r.Session, r.Epoch, r.Keep, r.Left = t, p.ID, epoch, keep, now
+		r.Tier, r.Session, r.Epoch, r.Image, r.Keep, r.Left = t, p.ID, epoch, image, keep, now
 		r.Removed, r.Noticed, r.Looked, r.Note = time.Time{}, time.Time{}, time.Time{}, ""
 		return nil
 	})

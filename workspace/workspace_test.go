@@ -83,7 +83,7 @@ func TestWhoComesBackIsNotRemoved(t *testing.T) {
 	w.now = w.now.Add(Notice + time.Minute)
 	w.point = func(string) {
 		w.point = nil
-		lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, 0)
+		lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, "", 0)
 		if err != nil || !lease.Ready {
 			t.Errorf("taking it up: %+v %v", lease, err)
 		}
@@ -146,7 +146,7 @@ func TestKilledWhileItIsRemoved(t *testing.T) {
 			}
 			w.restart()
 			w.mustSweep()
-			lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, 0)
+			lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, "", 0)
 			if err != nil || lease.Ready == removed {
 				t.Errorf("%+v %v", lease, err)
 			}
@@ -183,15 +183,15 @@ func TestAmbiguousName(t *testing.T) {
 func TestAnotherTier(t *testing.T) {
 	w := newWorld(t, nil)
 	first := w.attempt(1)
-	lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.MicroVM, 0)
+	lease, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.MicroVM, "", 0)
 	if err != nil || lease.Ready || lease.ID == first.ID {
 		t.Fatalf("%+v %v", lease, err)
 	}
-	again, err := w.k.Take(t.Context(), w.plan(1, 1, 3), sandbox.GVisor, 0)
+	again, err := w.k.Take(t.Context(), w.plan(1, 1, 3), sandbox.GVisor, "", 0)
 	if err != nil || again.Ready || again.ID == first.ID || again.ID == lease.ID {
 		t.Fatalf("%+v %v", again, err)
 	}
-	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.MicroVM, 0); cofferdam.KindOf(err) != cofferdam.Conflict {
+	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.MicroVM, "", 0); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("a late session of the other tier: %v", err)
 	}
 	if v, err := w.k.View(t.Context(), first.Scope, string(first.ID)); err != nil || v.Attempt != 1 || v.State != cofferdam.WorkspaceKept {
@@ -295,7 +295,7 @@ func TestNoRecordNoRemoval(t *testing.T) {
 	if err := w.sweep(); err == nil || len(w.disks) != 1 {
 		t.Errorf("%v", err)
 	}
-	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, 0); err != nil {
+	if _, err := w.k.Take(t.Context(), w.plan(1, 1, 2), sandbox.GVisor, "", 0); err != nil {
 		t.Errorf("a removal that failed keeps it: %v", err)
 	}
 }
@@ -338,22 +338,22 @@ func TestProjectKeeps(t *testing.T) {
 func TestLateSession(t *testing.T) {
 	w := newWorld(t, nil)
 	first, second := w.plan(1, 1, 1), w.plan(1, 1, 2)
-	a, err := w.k.Take(t.Context(), first, sandbox.GVisor, 0)
+	a, err := w.k.Take(t.Context(), first, sandbox.GVisor, "", 0)
 	if err != nil || a.Ready {
 		t.Fatal(a, err)
 	}
-	again, err := w.k.Take(t.Context(), first, sandbox.GVisor, 0)
+	again, err := w.k.Take(t.Context(), first, sandbox.GVisor, "", 0)
 	if err != nil || again != a {
 		t.Errorf("the same session again: %+v %v", again, err)
 	}
 	if err := w.k.Ready(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	b, err := w.k.Take(t.Context(), second, sandbox.GVisor, 0)
+	b, err := w.k.Take(t.Context(), second, sandbox.GVisor, "", 0)
 	if err != nil || b.ID != a.ID || b.Epoch <= a.Epoch || !b.Ready {
 		t.Errorf("%+v %v", b, err)
 	}
-	if _, err := w.k.Take(t.Context(), first, sandbox.GVisor, 0); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+	if _, err := w.k.Take(t.Context(), first, sandbox.GVisor, "", 0); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
 		t.Errorf("late: %v", err)
 	}
 	left := w.records[a.ID].Left
@@ -362,9 +362,21 @@ func TestLateSession(t *testing.T) {
 		t.Errorf("a late word counts: %v", err)
 	}
 	// The next attempt has one of its own, unless it is given this one.
-	other, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor, 0)
+	other, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor, "", 0)
 	if err != nil || other.ID == a.ID || other.Ready {
 		t.Errorf("%+v %v", other, err)
+	}
+}
+
+// TestImageOfTheLastSession: a workspace says what its last session had at "/", so
+// that it is not removed while somebody may go on in it.
+func TestImageOfTheLastSession(t *testing.T) {
+	w := newWorld(t, nil)
+	for try, image := range []string{"/images/a/root", "/images/b/root"} {
+		lease, err := w.k.Take(t.Context(), w.plan(1, 1, try+1), sandbox.GVisor, image, 0)
+		if err != nil || w.records[lease.ID].Image != image {
+			t.Errorf("session %d: %q: %v", try+1, w.records[lease.ID].Image, err)
+		}
 	}
 }
 
@@ -384,7 +396,7 @@ func TestPassOn(t *testing.T) {
 	if _, err = w.k.PassOn(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor, 0)
+	lease, err := w.k.Take(t.Context(), w.plan(1, 2, 1), sandbox.GVisor, "", 0)
 	if err != nil || lease.ID != r.ID || !lease.Ready || lease.Epoch <= r.Epoch {
 		t.Errorf("%+v %v", lease, err)
 	}
@@ -392,7 +404,7 @@ func TestPassOn(t *testing.T) {
 		t.Errorf("none to pass on: %v", err)
 	}
 	// Another tier cannot have the disk: it begins anew.
-	if lease, err = w.k.Take(t.Context(), w.plan(1, 2, 2), sandbox.Process, 0); err != nil || lease.Ready {
+	if lease, err = w.k.Take(t.Context(), w.plan(1, 2, 2), sandbox.Process, "", 0); err != nil || lease.Ready {
 		t.Errorf("of another tier: %+v %v", lease, err)
 	}
 }

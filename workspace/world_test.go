@@ -77,7 +77,7 @@ func (w *world) restart() {
 func (w *world) attempt(number int64) Record {
 	w.t.Helper()
 	p := w.plan(number, 1, 1)
-	lease, err := w.k.Take(w.t.Context(), p, sandbox.GVisor, w.keep)
+	lease, err := w.k.Take(w.t.Context(), p, sandbox.GVisor, "", w.keep)
 	if err != nil {
 		w.t.Fatal(err)
 	}

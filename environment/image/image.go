@@ -10,6 +10,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -45,6 +46,10 @@ type Options struct {
 	Transport  http.RoundTripper // dials registries
 	Program    string            // mmdebstrap; "" looks for it
 	MaxBytes   int64             // of all images of all projects together; 0: DefaultMaxBytes
+	// Used returns the paths of images that are at "/" of a box, also of one at rest,
+	// or were when an agent last worked in a workspace that is kept. Those stay,
+	// and so do all while it returns an error. Optional.
+	Used func() ([]string, error)
 }
 
 // Store is a folder of images. Safe for concurrent use; one process at a time.
@@ -155,8 +160,8 @@ func (s *Store) make(dir string, r Record, fill func(root string) (int64, error)
 	if err == nil && left <= 0 {
 		err = &cofferdam.Error{
 			Op: "image.Find", Kind: cofferdam.Exhausted, Subject: fmt.Sprintf("image %.200q", r.Name),
-			Reason: fmt.Sprintf("all images together have reached %d GiB, and each was used within a day", s.o.max()>>30),
-			Hint:   "try again later, or let the operator raise max_images in the table [environments]",
+			Reason: fmt.Sprintf("all images together have reached %d GiB, and each was used within a day, or is of a box or a workspace", s.o.max()>>30),
+			Hint:   "remove workspaces that nobody needs (cofferdam workspace list), or let the operator raise max_images in the table [environments]",
 		}
 	}
 	if err == nil {
@@ -378,8 +383,8 @@ func (s *Store) List(scope cofferdam.Scope) (all []Record, used map[cofferdam.Di
 	return all, used
 }
 
-// InUse is how long after its last use an image may not be removed: no task
-// runs longer than a day, and a box sees the folder itself.
+// InUse is how long after its last use an image may not be removed: it is found
+// before the box that sees its folder is made, and a box is made within a day.
 const InUse = 24 * time.Hour
 
 // Remove removes an image of a project and forgets the tags that named it.
@@ -396,7 +401,20 @@ func (s *Store) Remove(scope cofferdam.Scope, d cofferdam.Digest, now time.Time)
 			Hint: fmt.Sprintf("try again after %s", used[d].Add(InUse).UTC().Format(time.RFC3339)),
 		}
 	}
-	return s.remove(filepath.Join(s.o.Dir, string(scope.Project)), d)
+	dir := filepath.Join(s.o.Dir, string(scope.Project))
+	switch held, err := s.held(); {
+	case err != nil:
+		return &cofferdam.Error{
+			Op: "image.Remove", Kind: cofferdam.Unavailable, Subject: "image " + string(d), Reason: "whether a box has it cannot be known now",
+			Hint: cmp.Or(cofferdam.HintOf(err), "cofferdam doctor looks at the keeper"), Err: err,
+		}
+	case held[whose(rootOf(dir, d))]:
+		return &cofferdam.Error{
+			Op: "image.Remove", Kind: cofferdam.Conflict, Subject: "image " + string(d), Reason: "a box has it, or a workspace that is kept was last worked in with it",
+			Hint: "cofferdam workspace list shows those that are kept; cofferdam task list, what runs and waits",
+		}
+	}
+	return s.remove(dir, d)
 }
 
 // remove takes an image out of a project's folder. s.mu is held.

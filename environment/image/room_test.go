@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,5 +101,60 @@ func TestImagesOfProjects(t *testing.T) {
 	}
 	if list, _ := s.List(scope); len(list) != 1 {
 		t.Errorf("the control: %+v", list)
+	}
+}
+
+// An image that a box or a kept workspace has stays, however long ago it was found,
+// by whatever name the store's folder is called; so do all while that is not known.
+func TestImagesInUseStay(t *testing.T) {
+	names := map[string]string{}
+	for i := range 3 {
+		names[fmt.Sprint("i", i)] = inLayout(t, image(t, layer(t, file("f", strings.Repeat(fmt.Sprint(i), 1000)))))
+	}
+	dir := t.TempDir()
+	other := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, other); err != nil {
+		t.Fatal(err)
+	}
+	var held []string
+	var unknown error
+	s := store(t, Options{Dir: dir, Names: names, MaxBytes: 1500, Used: func() ([]string, error) { return held, unknown }})
+	var all []environment.Image
+	for i := range 2 {
+		found, err := find(t, s, fmt.Sprint("i", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found)
+	}
+	then := time.Now().AddDate(0, 0, -13)
+	for _, i := range all {
+		if err := os.Chtimes(filepath.Dir(i.Path), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(i environment.Image) bool { _, err := os.Stat(i.Path); return err == nil }
+	held = []string{"host", "", "/", strings.Replace(all[0].Path, dir, other, 1)}
+
+	unknown = errors.New("the keeper hangs")
+	if err := s.Remove(scope, all[1].Digest, time.Now()); cofferdam.KindOf(err) != cofferdam.Unavailable || err == nil {
+		t.Errorf("removed though nobody knows what boxes have: %v", err)
+	}
+	if _, err := find(t, s, "i2"); cofferdam.KindOf(err) != cofferdam.Exhausted || !there(all[0]) || !there(all[1]) {
+		t.Errorf("room was made though nobody knows what boxes have: %v", err)
+	}
+	unknown = nil
+	if err := s.Remove(scope, all[0].Digest, time.Now()); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil || !there(all[0]) {
+		t.Errorf("the image of a box was removed: %v", err)
+	}
+	if _, err := find(t, s, "i2"); err != nil {
+		t.Error(err)
+	}
+	if !there(all[0]) || there(all[1]) {
+		t.Errorf("of a box: %v; of none: %v", there(all[0]), there(all[1]))
+	}
+	held = nil
+	if err := s.Remove(scope, all[0].Digest, time.Now()); err != nil || there(all[0]) {
+		t.Errorf("when the box is gone: %v", err)
 	}
 }

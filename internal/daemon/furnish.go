@@ -22,13 +22,37 @@ func (s *server) furnish(ctx context.Context) error {
 	}
 	e := s.Environments
 	s.images, err = image.Open(image.Options{
-		Dir: filepath.Join(s.State, "images"), Names: e.Images, Registries: e.Registries, Packages: e.Packages, MaxBytes: e.MaxImages,
+		Dir: filepath.Join(s.State, "images"), Names: e.Images, Registries: e.Registries, Packages: e.Packages, MaxBytes: e.MaxImages, Used: s.usedImages,
 		Transport: &http.Transport{DialContext: s.dialer.DialContext, TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: time.Minute, MaxIdleConns: 8, IdleConnTimeout: time.Minute},
 	})
 	if err != nil {
 		return err
 	}
 	return s.collect(ctx)
+}
+
+// askBoxes bounds how long is waited for what boxes have.
+const askBoxes = 10 * time.Second
+
+// usedImages are the paths of what boxes have at "/", those at rest too, and what
+// the boxes had whose workspaces are kept.
+func (s *server) usedImages() (paths []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askBoxes)
+	defer cancel()
+	boxes, err := s.boxes.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range boxes {
+		paths = append(paths, b.Image)
+	}
+	kept, err := s.store.Workspaces(ctx)
+	for _, w := range kept {
+		if w.Removed.IsZero() {
+			paths = append(paths, w.Image)
+		}
+	}
+	return paths, err
 }
 
 // collect removes what the operator's bounds of age and size leave no place for.
