@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,12 +75,8 @@ func (a outfit) recipe(ctx context.Context) (environment.Recipe, error) {
 	if err != nil {
 		return environment.Recipe{}, failFor(cofferdam.ReasonEnvironment, err)
 	}
-	base := a.plan.Base
-	if base == "" {
-		base = a.plan.Commit
-	}
 	for _, path := range paths {
-		text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, base, path, environment.MaxRecipe+1)
+		text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, a.plan.base(), path, environment.MaxRecipe+1)
 		if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 			continue
 		}
@@ -219,7 +216,7 @@ func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 			})
 		}
 		group.Wait()
-		if err := first(errs); err != nil {
+		if err := cmp.Or(errs...); err != nil {
 			if f := (*failure)(nil); errors.As(err, &f) && i >= len(a.made.Maintenance) && a.env.Path != "" && a.atBase() {
 				before, rejected := a.o.Environments.Reject(a.plan.Scope, a.env.Digest, "a readiness command did not pass in it")
 				if before {
@@ -243,15 +240,5 @@ func (a outfit) dressed(ctx context.Context, steps []environment.Step) error {
 // of: in another one, as in one that an earlier session of the attempt left, it
 // may be an agent's work that made a command fail.
 func (a outfit) atBase() bool {
-	return (a.plan.Base == "" || a.plan.Base == a.plan.Commit) && !a.taken && !a.goesOn
-}
-
-// first returns the first error.
-func first(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.plan.base() == a.plan.Commit && !a.taken && !a.goesOn
 }

@@ -57,12 +57,8 @@ func (a *attempt) authorize(ctx context.Context) error {
 	if a.grant.caller, err = a.caller(narrow, a.plan.Phase); err != nil {
 		return err
 	}
-	var dropped []string
-	for _, r := range narrow.Dropped {
-		dropped = append(dropped, r.String())
-	}
 	return a.ledger.step(ctx, stepPolicy, map[string]string{
-		fieldPolicy: string(a.grant.caller.Policy.Digest()), fieldDropped: strings.Join(dropped, " "),
+		fieldPolicy: string(a.grant.caller.Policy.Digest()), fieldDropped: strings.Join(text(narrow.Dropped), " "),
 		"rules": fmt.Sprint(len(narrow.Allow)),
 	})
 }
@@ -70,11 +66,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 // project reads the project file, which comes from the base commit: what an
 // agent writes into it narrows nothing and widens nothing.
 func (a *attempt) project(ctx context.Context) (policy.Project, error) {
-	base := a.plan.Base
-	if base == "" {
-		base = a.plan.Commit
-	}
-	text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, base, policy.ProjectPath, maxProjectFile)
+	text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, a.plan.base(), policy.ProjectPath, maxProjectFile)
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 		return policy.Project{}, nil
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"cofferdam"
@@ -42,7 +43,7 @@ func TestWaitsForItsWorkspace(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(ErrTaskEnded)
-	if _, err := (&attempt{Runner: &Runner{o: Options{Driver: &heldDriver{refuse: 100, kind: cofferdam.Conflict}}}}).create(ctx, kept); err != ErrTaskEnded { //nolint:errorlint // the very cause
+	if _, err := (&attempt{Runner: &Runner{o: Options{Driver: &heldDriver{refuse: 100, kind: cofferdam.Conflict}}}}).create(ctx, kept); !errors.Is(err, ErrTaskEnded) {
 		t.Errorf("ended meanwhile: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strconv"
 	"sync"
-	"time"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -276,7 +275,7 @@ func (s *seen) noteStep(f map[string]string) {
 	case stepTurn:
 		s.talk.turn.end = &turnEnd{}
 		s.decode(f[fieldData], s.talk.turn.end)
-		s.took += time.Duration(s.talk.turn.end.Seconds * float64(time.Second))
+		s.took += seconds(s.talk.turn.end.Seconds)
 	}
 }
 

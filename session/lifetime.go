@@ -32,7 +32,7 @@ func (a lifetime) ends() time.Time {
 	return born.Add(seconds(a.grant.rest.Lifetime))
 }
 
-// lifetimeOver is the sentence of a session whose lifetime was over.
+// over is the sentence of a session whose lifetime was over.
 func (a lifetime) over() string {
 	return fmt.Sprintf("the session's maximum lifetime of %s was over", seconds(a.grant.rest.Lifetime))
 }
@@ -62,10 +62,10 @@ func (a lifetime) expire(ctx context.Context) bool {
 
 // endsTurn ends a turn of the agent when the session's lifetime is over.
 func (d dialogue) endsTurn(ctx context.Context, id cofferdam.ExecID) bool {
-	if !(lifetime{d.attempt}).expire(ctx) {
+	if !(lifetime(d)).expire(ctx) {
 		return false
 	}
-	(lifetime{d.attempt}).tellToEnd(ctx, id)
+	(lifetime(d)).tellToEnd(ctx, id)
 	grace := time.NewTimer(graceEnd)
 	defer grace.Stop()
 	tick := time.NewTicker(d.o.Look)
@@ -110,7 +110,7 @@ func (b brain) endHands(ctx context.Context) error {
 	if len(open) == 0 {
 		return nil
 	}
-	lifetime{b.attempt}.tellToEnd(ctx, open[0])
+	lifetime(b).tellToEnd(ctx, open[0])
 	gentle, cancel := context.WithTimeout(ctx, graceEnd)
 	defer cancel()
 	for _, id := range open {

@@ -30,11 +30,11 @@ const (
 	fieldActor    = "actor"    // of the box's last change
 	fieldSequence = "sequence" // of the box's last change
 	fieldMode     = "mode"     // how, one of these
-	fieldWarm     = "warm"     // the same box goes on, memory and all
-	fieldCold     = "cold"     // a new box, from what is on the branch
-	fieldDisk     = "disk"     // of session.suspended: no process is left
-	fieldMemory   = "memory"   // of session.suspended: its processes stand still
-	fieldStays    = "stays"    // of session.suspended: its tier cannot rest
+	modeWarm      = "warm"     // the same box goes on, memory and all
+	modeCold      = "cold"     // a new box, from what is on the branch
+	modeDisk      = "disk"     // of session.suspended: no process is left
+	modeMemory    = "memory"   // of session.suspended: its processes stand still
+	modeStays     = "stays"    // of session.suspended: its tier cannot rest
 	aboutIdle     = "idle"     // of session.warning
 	aboutLifetime = "lifetime" // of session.warning
 )
@@ -81,10 +81,10 @@ func (r *resting) note(e cofferdam.Event) {
 		r.warned[e.Resource] = true
 	case cofferdam.EventSuspended:
 		r.suspended = e.Outcome == gateway.OK
-		r.stays = e.Fields[fieldMode] == fieldStays
+		r.stays = e.Fields[fieldMode] == modeStays
 	case cofferdam.EventResumed:
 		r.suspended = false
-		if e.Fields[fieldMode] == fieldCold {
+		if e.Fields[fieldMode] == modeCold {
 			r.colds++
 		}
 	}
@@ -128,7 +128,7 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 	tick := time.NewTicker(d.o.Look)
 	defer tick.Stop()
 	for !d.anySaid(ctx, turn{}) {
-		if over = !time.Now().Before((lifetime{d.attempt}).ends()); over {
+		if over = !time.Now().Before((lifetime(d)).ends()); over {
 			break
 		}
 		if err := rest.look(ctx); err != nil {
@@ -142,7 +142,7 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 	}
 	why := spoke
 	if over {
-		why = lifetime{d.attempt}.over()
+		why = lifetime(d).over()
 	}
 	if note, err = rest.rise(ctx, why); err != nil {
 		return "", false, err
@@ -172,38 +172,38 @@ type nap struct {
 
 // look looks once. What goes wrong with the box is no error here: it is seen
 // when the box is needed.
-func (i *nap) look(ctx context.Context) error {
-	limit := seconds(i.grant.rest.Idle)
+func (a *nap) look(ctx context.Context) error {
+	limit := seconds(a.grant.rest.Idle)
 	stays := false
-	i.ledger.look(func(s *seen) {
+	a.ledger.look(func(s *seen) {
 		stays = s.stays
-		if i.since.IsZero() {
-			i.since = s.resting.since
+		if a.since.IsZero() {
+			a.since = s.resting.since
 		}
 	})
-	if i.asleep || i.gone != "" || stays || limit <= 0 {
+	if a.asleep || a.gone != "" || stays || limit <= 0 {
 		return nil
 	}
-	why, err := i.busy(ctx)
+	why, err := a.busy(ctx)
 	switch {
-	case i.gone != "":
-		return i.remark(ctx, cofferdam.EventSuspended, string(i.boxID(i.nth)), gateway.Failed, "the box was lost while its agent waited: "+i.gone, nil)
+	case a.gone != "":
+		return a.remark(ctx, cofferdam.EventSuspended, string(a.boxID(a.nth)), gateway.Failed, "the box was lost while its agent waited: "+a.gone, nil)
 	case err != nil:
 		if ctx.Err() == nil {
-			i.o.Log.WarnContext(ctx, "an idle box cannot be looked at", slog.String("session", string(i.plan.ID)), slog.Any("error", err))
+			a.o.Log.WarnContext(ctx, "an idle box cannot be looked at", slog.String("session", string(a.plan.ID)), slog.Any("error", err))
 		}
 		return nil
 	case why != "":
-		i.since = time.Now()
+		a.since = time.Now()
 		return nil
 	}
-	idle := time.Since(i.since)
+	idle := time.Since(a.since)
 	switch {
 	case idle >= limit:
-		i.since = time.Now() // one that does not go to disk is not tried again at once
-		return i.suspend(ctx, fmt.Sprintf("idle for %s: its agent waits for a person", idle.Round(time.Second)))
+		a.since = time.Now() // one that does not go to disk is not tried again at once
+		return a.suspend(ctx, fmt.Sprintf("idle for %s: its agent waits for a person", idle.Round(time.Second)))
 	case idle >= limit-lead(limit):
-		return i.warn(ctx, aboutIdle, i.since.Add(limit), "its box is idle and about to be suspended; any message to the task keeps it")
+		return a.warn(ctx, aboutIdle, a.since.Add(limit), "its box is idle and about to be suspended; any message to the task keeps it")
 	}
 	return nil
 }
@@ -221,24 +221,24 @@ func (a *nap) warn(ctx context.Context, about string, at time.Time, reason strin
 // busy says what the box has to do; "" if nothing. All of it is what the host
 // sees: a command that has no result, a request that has no outcome. What a
 // command left behind goes on after the rest.
-func (i *nap) busy(ctx context.Context) (why string, err error) {
-	st, err := i.box.Status(ctx)
+func (a *nap) busy(ctx context.Context) (why string, err error) {
+	st, err := a.box.Status(ctx)
 	switch {
 	case lost(err):
-		i.gone = errBoxLost.Error()
+		a.gone = errBoxLost.Error()
 		return "", nil
 	case err != nil:
 		return "", err
 	case st.State.Over():
-		i.gone = st.Reason
+		a.gone = st.Reason
 		return "", nil
 	case st.State == sandbox.Suspended:
-		i.asleep = true // an earlier process did it, and did not come to say so
-		return "", i.remark(ctx, cofferdam.EventSuspended, string(st.ID), gateway.OK, "found suspended", lastChange(st))
+		a.asleep = true // an earlier process did it, and did not come to say so
+		return "", a.remark(ctx, cofferdam.EventSuspended, string(st.ID), gateway.OK, "found suspended", lastChange(st))
 	case st.State != sandbox.Idle && st.State != sandbox.Ready:
 		return "it is " + string(st.State), nil
 	}
-	if n := i.ledger.inFlight(); n > 0 {
+	if n := a.ledger.inFlight(); n > 0 {
 		return fmt.Sprintf("%d requests are in flight", n), nil
 	}
 	return "", nil
@@ -261,16 +261,16 @@ func (a *nap) suspend(ctx context.Context, why string) error {
 	id := string(a.boxID(a.nth))
 	can, err := a.can(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // the keeper is away: it is looked at again
+		return nil // the keeper is away: it is looked at again
 	}
-	rest, mode := a.box.Suspend, fieldDisk
+	rest, mode := a.box.Suspend, modeDisk
 	switch {
 	case slices.Contains(can, sandbox.CanSuspend):
 	case slices.Contains(can, sandbox.CanPause):
-		rest, mode = a.box.Pause, fieldMemory
+		rest, mode = a.box.Pause, modeMemory
 	default:
 		err := sandbox.Lacking(a.tier(), sandbox.CanSuspend)
-		return a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), map[string]string{fieldTier: string(a.tier()), fieldMode: fieldStays})
+		return a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), map[string]string{fieldTier: string(a.tier()), fieldMode: modeStays})
 	}
 	a.cut()
 	if err := rest(ctx); err != nil {
@@ -357,7 +357,7 @@ func (a *nap) resumed(ctx context.Context, why string) error {
 		return boxError(err)
 	}
 	f := lastChange(st)
-	f[fieldMode] = fieldWarm
+	f[fieldMode] = modeWarm
 	return a.remark(ctx, cofferdam.EventResumed, string(st.ID), gateway.OK, why, f)
 }
 
@@ -369,7 +369,7 @@ func (a *nap) replace(ctx context.Context, why string) error {
 	if err := a.destroy(ctx, old); err != nil {
 		return err
 	}
-	err := a.remark(ctx, cofferdam.EventResumed, string(old), gateway.Failed, why+"; a new box takes its place: "+a.gone, map[string]string{fieldMode: fieldCold})
+	err := a.remark(ctx, cofferdam.EventResumed, string(old), gateway.Failed, why+"; a new box takes its place: "+a.gone, map[string]string{fieldMode: modeCold})
 	if err != nil {
 		return err
 	}

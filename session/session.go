@@ -7,6 +7,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -33,6 +34,9 @@ type Plan struct {
 	Budget  cofferdam.Budget      `json:"budget"`           // of the whole task; zero fields do not limit
 	Spent   cofferdam.Usage       `json:"spent"`            // by the task before this session
 }
+
+// base is the commit whose project file and definition count.
+func (p Plan) base() cofferdam.Commit { return cmp.Or(p.Base, p.Commit) }
 
 // Result is what came of a session.
 type Result struct {

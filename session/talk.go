@@ -59,7 +59,7 @@ func (t *talk) note(e cofferdam.Event) {
 	case cofferdam.EventModelCall:
 		t.provider.note(e)
 	case cofferdam.EventResumed:
-		if e.Fields[fieldMode] == fieldCold {
+		if e.Fields[fieldMode] == modeCold {
 			t.conversation = "" // it was in the box that is gone
 		}
 	case cofferdam.EventTaskMessage:

@@ -189,7 +189,7 @@ func (d dialogue) beginTurn(ctx context.Context, why string) (t turn, err error)
 // timeout is how long all turns together may take.
 func (d dialogue) timeout() time.Duration {
 	if s := d.plan.Request.Timeout; s > 0 {
-		return time.Duration(s * float64(time.Second))
+		return seconds(s)
 	}
 	return d.o.AgentTimeout
 }
@@ -321,7 +321,7 @@ func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
 	r := &d.result
 	r.Said, r.Message, r.Exit, r.TimedOut, r.Met = end.Said, end.Message, end.Exit, end.TimedOut || end.Expired, end.Met
 	if end.Expired {
-		r.Reason = lifetime{d.attempt}.over()
+		r.Reason = lifetime(d).over()
 	}
 	// What it did until then is captured all the same.
 	if code, why := d.fault(end); code != "" {
