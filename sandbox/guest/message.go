@@ -26,7 +26,10 @@ type Config struct {
 	// OwnKernel says that pid 1's kernel is the box's alone: pid 1 bounds the
 	// commands' processes and memory itself, says which limit they met, and stops
 	// them while the talk is quiet. Disks are folders that are disks of the box.
-	OwnKernel bool     `json:"own_kernel,omitempty"`
+	OwnKernel bool `json:"own_kernel,omitempty"`
+	// FewIDs says that the box's user namespace has no ids above 65,535: two groups
+	// mark a command instead of one.
+	FewIDs    bool     `json:"few_ids,omitempty"`
 	Disks     []string `json:"disks,omitempty"`
 	// Identity is who the box is. Its zero value changes nothing.
 	Identity Identity `json:"identity"`
@@ -85,6 +88,43 @@ type Start struct {
 // of that command. Processes cannot drop or change a supplementary group
 // without CAP_SETGID, which none of them has.
 const MarkBase = 1 << 30
+
+// Where a box has few ids, two groups mark a command: the low and the high digit
+// of its number, of which each has MarkDigits values. FirstMark is the first id of
+// the low one; those of the high one follow.
+const (
+	FirstMark  = 40_000
+	MarkDigits = 1 << 12
+	maxMark    = MarkDigits * MarkDigits
+)
+
+// Marks are the groups that mark the processes of a command.
+func Marks(command uint32, fewIDs bool) []uint32 {
+	if !fewIDs {
+		return []uint32{MarkBase + command}
+	}
+	return []uint32{FirstMark + command%MarkDigits, FirstMark + MarkDigits + command/MarkDigits%MarkDigits}
+}
+
+// Marked returns MarkBase and the number of the command that groups mark; 0 if
+// they mark none.
+func Marked(groups []uint32) uint32 {
+	low, high := uint32(maxMark), uint32(maxMark)
+	for _, g := range groups {
+		switch {
+		case g > MarkBase && g <= MarkBase+maxMark:
+			return g
+		case g >= FirstMark && g < FirstMark+MarkDigits:
+			low = g - FirstMark
+		case g >= FirstMark+MarkDigits && g < FirstMark+2*MarkDigits:
+			high = g - FirstMark - MarkDigits
+		}
+	}
+	if low == maxMark || high == maxMark {
+		return 0
+	}
+	return MarkBase + high*MarkDigits + low
+}
 
 // AppendStart appends s as the package comment says.
 func AppendStart(b []byte, s Start) []byte {
