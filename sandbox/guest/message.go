@@ -29,8 +29,8 @@ type Config struct {
 	OwnKernel bool `json:"own_kernel,omitempty"`
 	// FewIDs says that the box's user namespace has no ids above 65,535: two groups
 	// mark a command instead of one.
-	FewIDs    bool     `json:"few_ids,omitempty"`
-	Disks     []string `json:"disks,omitempty"`
+	FewIDs bool     `json:"few_ids,omitempty"`
+	Disks  []string `json:"disks,omitempty"`
 	// Identity is who the box is. Its zero value changes nothing.
 	Identity Identity `json:"identity"`
 }
