@@ -25,6 +25,7 @@ type box struct {
 	folder
 	boot    bootFiles
 	root    string     // disk with its image, shared with others
+	env     *os.File   // the environment that it reads; nil for none, and for a setup
 	kept    *disk.Hold // of the workspace that outlives it; nil for none
 	console *console
 	link    *link
@@ -141,6 +142,7 @@ func (b *box) tearDown(reason string) error {
 		b.link.close()
 	}
 	b.wire.close()
+	closeAll([]*os.File{b.env}) // closing it again does nothing
 	errs = append(errs, b.d.cgroups.end(string(b.spec.ID)), b.flushEnv(), b.letGo())
 	for _, dir := range []string{b.memoryDir(), b.journalDir(), b.path("")} {
 		errs = append(errs, os.RemoveAll(dir))

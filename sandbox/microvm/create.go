@@ -66,6 +66,9 @@ func (b *box) build(ctx context.Context) error {
 	if b.root, err = b.d.root(ctx, b.spec.Image); err != nil {
 		return err
 	}
+	if err := b.holdEnv(); err != nil {
+		return missing("environment image", err.Error(), "remove the image so that it is made again", err)
+	}
 	if b.spec.Snapshot != "" {
 		return b.fork(ctx)
 	}
@@ -263,12 +266,6 @@ func (b *box) drives() (list []vmm.Drive, err error) {
 		{guest.DiskRoot, b.root, false},
 		{guest.DiskWork, b.workDisk(), true},
 	}
-	if b.spec.Env != "" {
-		disks = append(disks, struct {
-			serial, path string
-			writable     bool
-		}{guest.DiskEnv, b.spec.Env, b.spec.SetupPhase})
-	}
 	for _, d := range disks {
 		mode := os.O_RDONLY
 		if d.writable {
@@ -279,6 +276,13 @@ func (b *box) drives() (list []vmm.Drive, err error) {
 			return list, err
 		}
 		list = append(list, vmm.Drive{Serial: d.serial, File: f, Writable: d.writable})
+	}
+	if b.spec.Env != "" {
+		f, err := b.openEnv()
+		if err != nil {
+			return list, err
+		}
+		list = append(list, vmm.Drive{Serial: guest.DiskEnv, File: f, Writable: b.spec.SetupPhase})
 	}
 	return list, nil
 }

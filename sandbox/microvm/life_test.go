@@ -3,8 +3,10 @@ package microvm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -140,4 +142,51 @@ func near(text string, then time.Time) bool {
 	n, err := strconv.ParseInt(text, 10, 64)
 	clock := time.Unix(n, 0)
 	return err == nil && clock.After(then.Add(-few)) && clock.Before(time.Now().Add(few))
+}
+
+// makeEnv makes an environment with files 0 to 2 that say text, as a setup leaves
+// one. A file that nobody has read yet is not in a guest's memory.
+func makeEnv(path, text string) error {
+	dir, err := os.MkdirTemp("", "cofferdam-env-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for i := range 3 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte(text+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	return exec.Command("mkfs.ext4", "-q", "-d", dir, path, "4M").Run()
+}
+
+// testEnvironmentAtRest: while a box rests its environment is made anew, or is
+// removed. The box has the one that it knew.
+func testEnvironmentAtRest(t *testing.T, b *box) {
+	ctx := context.Background()
+	if got, _ := sh(t, b, "cat /env/0"); got != "the first" {
+		t.Fatalf("before: %q", got)
+	}
+	for i, while := range []struct {
+		name string
+		do   func() error
+	}{
+		{"made anew", func() error {
+			return errors.Join(makeEnv(b.spec.Env+".new", "the second"), os.Rename(b.spec.Env+".new", b.spec.Env))
+		}},
+		{"removed", func() error { return os.Remove(b.spec.Env) }},
+	} {
+		if err := b.Suspend(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := while.do(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Resume(ctx); err != nil {
+			t.Fatalf("%s: %v", while.name, err)
+		}
+		if got, _ := sh(t, b, fmt.Sprint("cat /env/", i+1)); got != "the first" {
+			t.Errorf("%s: %q", while.name, got)
+		}
+	}
 }

@@ -167,9 +167,13 @@ func TestMachine(t *testing.T) {
 	if _, err := d.root(context.Background(), image); err != nil {
 		t.Fatal(err)
 	}
+	env := filepath.Join(d.o.Root, "env.img")
+	if err := makeEnv(env, "the first"); err != nil {
+		t.Fatal(err)
+	}
 	began = time.Now()
 	b := newBox(t, d, func(s *sandbox.Spec) {
-		s.Image, s.Hostname = image, "machine"
+		s.Image, s.Hostname, s.Env = image, "machine", env
 		s.Files = []sandbox.File{{Path: "/etc/extra/file", Data: []byte("extra\n")}, {Path: "/etc/link", Link: "/etc/extra/file"}}
 	}).(*box)
 	t.Logf("box made after %s", time.Since(began))
@@ -187,6 +191,7 @@ func TestMachine(t *testing.T) {
 		{"stands still", testStandStill},
 		{"gateway after that", testGateway},
 		{"copies", testCopies},
+		{"environment", testEnvironmentAtRest},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, b) }) {
 			t.Logf("its console: %s", b.console.last())

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/shelf"
@@ -84,13 +82,9 @@ func (b *box) key(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	env := ""
-	if s.Env != "" {
-		var st unix.Stat_t
-		if err := unix.Lstat(s.Env, &st); err != nil {
-			return "", err
-		}
-		env = fmt.Sprint(st.Dev, st.Ino, st.Size, st.Ctim.Nano())
+	env, err := b.envKey()
+	if err != nil {
+		return "", err
 	}
 	return hashed(spec, []byte(version), []byte(b.boot.digest), []byte(filepath.Base(b.root)), []byte(env)), nil
 }
