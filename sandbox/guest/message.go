@@ -26,11 +26,11 @@ type Config struct {
 	// OwnKernel says that pid 1's kernel is the box's alone: pid 1 bounds the
 	// commands' processes and memory itself, says which limit they met, and stops
 	// them while the talk is quiet. Disks are folders that are disks of the box.
-	OwnKernel bool `json:"own_kernel,omitempty"`
+	OwnKernel bool     `json:"own_kernel,omitempty"`
+	Disks     []string `json:"disks,omitempty"`
 	// FewIDs says that the box's user namespace has no ids above 65,535: two groups
 	// mark a command instead of one.
-	FewIDs bool     `json:"few_ids,omitempty"`
-	Disks  []string `json:"disks,omitempty"`
+	FewIDs bool `json:"few_ids,omitempty"`
 	// Identity is who the box is. Its zero value changes nothing.
 	Identity Identity `json:"identity"`
 }
