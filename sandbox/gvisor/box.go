@@ -37,6 +37,7 @@ type box struct {
 	keepable  bool       // it was made ahead, with a workspace that can be kept
 	net       *netns.Namespace
 	container *container.Container
+	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
 	meter     guest.Meter
 	relieved  atomic.Int64 // when pid 1 was last asked to end a process, in nanoseconds

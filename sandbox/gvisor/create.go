@@ -107,8 +107,6 @@ func (d *Driver) checkSpec(s *sandbox.Spec) error {
 		return userLacks(sandbox.CanKeep, "its workspaces are in memory")
 	case s.Env != "":
 		return userLacks(sandbox.CanSetup, "it can mount no environment image")
-	case s.Snapshot != "":
-		return userLacks(sandbox.CanSnapshot, "its workspaces are in memory and are not kept")
 	}
 	return nil
 }
@@ -199,7 +197,11 @@ func (b *box) start(image string, inside [3]*os.File, printed *os.File) (*contai
 	b.console = new(console)
 	go b.console.read(printed)
 	files := guestFiles{control: inside[0], report: inside[1], console: inside[2]}
-	return createContainer(b.d.conf, b.d.o.Runsc, string(b.name), b.dir, image, files)
+	c, err := createContainer(b.d.conf, b.d.o.Runsc, string(b.name), b.dir, image, files)
+	if err == nil {
+		b.pid.Store(int64(c.SandboxPid()))
+	}
+	return c, err
 }
 
 func guestOptions(b *box) guest.Options {
@@ -264,7 +266,7 @@ func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
 func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored) (err error) {
 	dir := b.path("work")
 	if b.d.o.User {
-		return b.makeInMemory(size)
+		return b.makeInMemory(ctx, size, from)
 	}
 	if b.keepable || b.spec.Workspace != "" || !quota.Enforced(b.dir) {
 		switch {

@@ -17,7 +17,7 @@ const relievePause = 100 * time.Millisecond
 // largest process ended when it holds more than all of it: a hog must be met
 // within the reserve.
 func (b *box) crowded() bool {
-	held := b.held(b.d.cgroups.memory(string(b.name)))
+	held := b.held()
 	if held > b.spec.Limits.Memory {
 		last, now := b.relieved.Load(), time.Now().UnixNano()
 		if time.Duration(now-last) > relievePause && b.relieved.CompareAndSwap(last, now) {

@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/shelf"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,7 +56,7 @@ func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 func UserOffer() sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.GVisor)
 	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return c == sandbox.CanSetup || c == sandbox.CanSnapshot || c == sandbox.CanKeep
+		return c == sandbox.CanSetup || c == sandbox.CanKeep
 	})
 	return o
 }
@@ -107,8 +108,9 @@ func (d *Driver) holdRunFolder() error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 }
 
-// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size.
-func (b *box) makeInMemory(size int64) error {
+// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size. from, if
+// not nil, is what it is a copy of.
+func (b *box) makeInMemory(ctx context.Context, size int64, from *shelf.Stored) error {
 	free, err := freeMemory()
 	if err != nil {
 		return err
@@ -124,7 +126,10 @@ func (b *box) makeInMemory(size int64) error {
 	if err := unix.Mount("cofferdam", b.path("work"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return missing("workspace with a size", err.Error(), "the kernel must let users mount tmpfs in their namespaces (Linux 5.4 or later)", err)
 	}
-	return nil
+	if from == nil {
+		return nil
+	}
+	return b.d.shelf.CopyTree(ctx, from.Path(shelf.Tree), b.path("work"))
 }
 
 // freeMemory is what the kernel thinks can be had without swapping, in bytes.
@@ -148,25 +153,26 @@ func fieldKiB(text, name string) int64 {
 	return 0
 }
 
-// held is how much memory a box holds: what its control group says, grouped,
-// or, without one, what its kernel has in memory: anonymous pages and those of
-// the box's files in memory.
-func (b *box) held(grouped int64) int64 {
+// memory is how much a box holds of it, in bytes: what its control group says, or,
+// without one, what its kernel has in memory: anonymous pages and those of the
+// box's files in memory. 0 once it is gone.
+func (b *box) memory() int64 {
 	if !b.d.watched {
-		return grouped
+		return b.d.cgroups.memory(string(b.name))
 	}
-	if b.container == nil || b.container.Sandbox == nil {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid.Load()))
+	if err != nil {
 		return 0
 	}
-	pid := b.container.Sandbox.Pid.Load()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0 // the box is gone
-	}
-	held := fieldKiB(string(data), "RssAnon:") + fieldKiB(string(data), "RssShmem:")
-	if held > b.spec.Limits.Memory+reserve {
-		// Nothing else stands between a hog and the host.
-		_ = sandbox.Signal(pid, unix.SIGKILL) // it may just have ended
+	return fieldKiB(string(data), "RssAnon:") + fieldKiB(string(data), "RssShmem:")
+}
+
+// held is memory, and ends the box when nothing else stands between a hog and
+// the host.
+func (b *box) held() int64 {
+	held := b.memory()
+	if b.d.watched && held > b.spec.Limits.Memory+reserve {
+		_ = sandbox.Signal(int(b.pid.Load()), unix.SIGKILL) // it may just have ended
 	}
 	return held
 }

@@ -73,11 +73,11 @@ func TestAsUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run=^(TestSuite|TestUser.*)$"}
+	args := []string{sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run=^(TestSuite|TestForkIntoFive|TestSnapshotIsProved|TestUser.*)$"}
 	cmd := sandboxtest.AsUser(t, args...)
 	cmd.Env = append(cmd.Env, programsVariable+"="+bin)
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestUserStatusSaysWhatIsWatched") || !strings.Contains(string(out), "--- PASS: TestSuite") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestUserStatusSaysWhatIsWatched") || !strings.Contains(string(out), "--- PASS: TestSuite") || !strings.Contains(string(out), "--- PASS: TestForkIntoFive") {
 		t.Errorf("as an ordinary user: %v\n%s", err, out)
 		return
 	}

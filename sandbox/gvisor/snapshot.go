@@ -23,13 +23,10 @@ const (
 func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	b.step.Lock()
 	defer b.step.Unlock()
-	if b.d.o.User {
-		return sandbox.Snapshot{}, userLacks(sandbox.CanSnapshot, "its workspaces are in memory and are not kept")
-	}
 	if b.spec.SetupPhase {
 		return sandbox.Snapshot{}, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
 	}
-	need := b.d.cgroups.memory(string(b.name)) + usedBytes(b.disk(), b.path("work"))
+	need := b.memory() + usedBytes(b.disk(), b.path("work"))
 	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
 	if err != nil {
 		return sandbox.Snapshot{}, err
@@ -79,7 +76,7 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 	if err := writeDown(b.d.conf, b.container, s.Path(memoryDir)); err != nil {
 		return err
 	}
-	if b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
+	if b.d.o.User || b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
 		return b.d.shelf.CopyTree(ctx, b.path("work"), s.Path(shelf.Tree))
 	}
 	// Nobody else writes to the workspace, and the box stands still: what is on

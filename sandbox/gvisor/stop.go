@@ -113,7 +113,7 @@ func (b *box) Suspend(ctx context.Context) error {
 // its host says that it is lost.
 func (b *box) toDisk(ctx context.Context) error {
 	image := b.path(suspendedDir)
-	if err := b.d.shelf.Room(b.d.cgroups.memory(string(b.name))); err != nil {
+	if err := b.d.shelf.Room(b.memory()); err != nil {
 		return err
 	}
 	if err := errors.Join(os.RemoveAll(image), os.Mkdir(image, 0o700)); err != nil {
@@ -137,6 +137,7 @@ func (b *box) toDisk(ctx context.Context) error {
 		b.fail("its processes did not end: "+err.Error(), "the box could not be suspended")
 	}
 	b.container = nil
+	b.pid.Store(0)
 	return err
 }
 
