@@ -17,12 +17,13 @@ import (
 
 // Bounds of a kill.
 const (
-	killTime  = 10 * time.Second     // for all of it
-	killTries = 8                    // plain rounds before everything is frozen …
-	plainTime = time.Second          // … or this long: on a busy host a look at many processes takes a second
-	leastTry  = 4                    // rounds in which everything is frozen before a kill is given up
-	killPause = 2 * time.Millisecond // a killed process needs a moment to be gone
-	reapTime  = 15 * time.Second     // for what was killed to be reaped
+	killTime   = 20 * time.Second     // for all of it
+	killTries  = 8                    // plain rounds before everything is frozen …
+	plainTime  = time.Second          // … or this long: on a busy host a look at many processes takes a second
+	stopRounds = 20                   // of stopping everything until nothing new is found
+	leastTry   = 4                    // rounds in which everything is frozen before a kill is given up
+	killPause  = 2 * time.Millisecond // a killed process needs a moment to be gone
+	reapTime   = 15 * time.Second     // for what was killed to be reaped
 )
 
 // reap takes every process that ended, ours and orphans.
@@ -152,7 +153,7 @@ func freeze(match func(process) bool) (none bool) {
 	for _, p := range scan(func(p process) bool { return p.stop }) {
 		before[p.pid] = true
 	}
-	unix.Kill(-1, unix.SIGSTOP)
+	stopAll()
 	var others []process
 	all, none := look(func(process) bool { return true })
 	for _, p := range all {
@@ -168,6 +169,23 @@ func freeze(match func(process) bool) (none bool) {
 		unix.Kill(p.pid, unix.SIGCONT)
 	}
 	return none
+}
+
+// stopAll stops every process but pid 1. One that is forked meanwhile is not
+// stopped by the signal that its parent got, so this is said again until the list
+// stands still, which is soon: saying it and listing names takes less time than
+// looking at each.
+func stopAll() {
+	var before []int
+	for range stopRounds {
+		unix.Kill(-1, unix.SIGSTOP)
+		now := pids()
+		slices.Sort(now)
+		if slices.Equal(before, now) {
+			return
+		}
+		before = now
+	}
 }
 
 // scan returns the processes that match, but never this one.

@@ -55,7 +55,7 @@ func cmdControl(ts *testscript.TestScript, neg bool, args []string) {
 	}, &out, &out)
 	ts.Check(err)
 	fmt.Fprintf(ts.Stdout(), "%s", out.String())
-	ts.Logf("control: exit %d\n%s", r.Exit, out.String())
+	ts.Logf("control: exit %d, signal %d, lost %v, timed out %v, exhausted %v: %s\n%s", r.Exit, r.Signal, r.Lost, r.TimedOut, r.Exhausted, r.Reason, out.String())
 }
 
 // cmdTrace asks for an event of a task with all of the given properties: kind,
