@@ -26,6 +26,9 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	if b.spec.SetupPhase {
 		return sandbox.Snapshot{}, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
 	}
+	if now := b.Life.Now().State; now.Over() || now == sandbox.Stopping { // its workspace is gone: what lies there now is the host's
+		return sandbox.Snapshot{}, conflict(b, "Snapshot", "take snapshot of")
+	}
 	need := b.memory() + usedBytes(b.disk(), b.path("work"))
 	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
 	if err != nil {

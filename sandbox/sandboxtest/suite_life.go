@@ -86,6 +86,12 @@ func testStates(t *testing.T, s *subject) {
 	case <-ctx.Done():
 		t.Error("who waits for its end is not told")
 	}
+	// Whatever it finds in the place of the box, it says nothing of that.
+	_, err = b.Snapshot(ctx, sandbox.SnapshotID(cofferdam.NewID("s")))
+	allowed := []cofferdam.Kind{cofferdam.Conflict, cofferdam.NotFound, cofferdam.Unavailable, cofferdam.Invalid}
+	if !slices.Contains(allowed, cofferdam.KindOf(err)) {
+		t.Errorf("snapshot of a box that is gone: %v", err)
+	}
 }
 
 // countAloud is a command that counts aloud until it gets a line, and exits with it.
