@@ -32,6 +32,8 @@ type box struct {
 	project uint32     // of the workspace; 0: it is an image
 	kept    *disk.Hold // of the workspace that outlives it; nil for none
 	net     *netns.Namespace
+	meter   guest.Meter
+	watcher *watcher // of its memory; nil: a control group bounds it
 	init    *pid1
 	ended   chan struct{} // closed once pid 1 has ended
 
@@ -65,10 +67,21 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 // flags say which walls the box has.
 func (b *box) flags() []string {
 	size := sizedByImage
-	if b.project != 0 {
+	switch {
+	case b.project != 0:
 		size = sizedByQuota
+	case b.d.o.User:
+		size = sizedInMemory
 	}
-	return []string{"namespaces=mnt,pid,net,ipc,uts,cgroup", fmt.Sprintf("landlock=%d", wall.LandlockVersion()), "seccomp=filter", "no-new-privs", size}
+	namespaces := "namespaces=mnt,pid,net,ipc,uts,cgroup"
+	if b.d.inner() {
+		namespaces += ",user"
+	}
+	list := []string{namespaces, fmt.Sprintf("landlock=%d", wall.LandlockVersion()), "seccomp=filter", "no-new-privs", size}
+	if b.d.watched {
+		list = append(list, limitsWatched)
+	}
+	return list
 }
 
 // kernel is the host's: what boxes of this tier talk to.
@@ -97,6 +110,9 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 
 // Pause stops all of the box's processes where they are, by its control group.
 func (b *box) Pause(context.Context) error {
+	if b.d.watched {
+		return watchedLacks(sandbox.CanPause, "only a control group stops all processes of a box at once, in a way that none of them sees")
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.paused {
@@ -162,6 +178,7 @@ func (b *box) tearDown(reason string) error {
 		_ = b.init.cmd.Process.Kill() // it was in no group if its start was cut short
 		<-b.ended
 	}
+	b.watcher.stop()
 	if b.Host != nil {
 		errs = append(errs, b.Host.Close(reason))
 	}

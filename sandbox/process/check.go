@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
@@ -41,6 +42,7 @@ func Check(ctx context.Context, o Options) []sandbox.Finding {
 type checker struct {
 	o        Options
 	euid     int
+	proc     string // /proc/self
 	tun      string
 	groups   string
 	landlock func() int
@@ -48,7 +50,7 @@ type checker struct {
 }
 
 func newChecker(o Options) checker {
-	return checker{o: o, euid: os.Geteuid(), tun: "/dev/net/tun", groups: cgroupRoot, landlock: wall.LandlockVersion, seccomp: seccompOffered}
+	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", tun: "/dev/net/tun", groups: cgroupRoot, landlock: wall.LandlockVersion, seccomp: seccompOffered}
 }
 
 // probe is one check: the layer, and what it finds.
@@ -61,6 +63,7 @@ type probe struct {
 func (c *checker) quick() []probe {
 	return []probe{
 		{layerRoot, c.root},
+		{layerIDs, c.ids},
 		{layerInit, c.program},
 		{wall.LayerLandlock, c.rules},
 		{wall.LayerSeccomp, c.filter},
@@ -79,8 +82,13 @@ func (c *checker) all(context.Context) []sandbox.Finding {
 		var err error
 		if f.Detail, err = p.run(); err != nil {
 			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer)
-			if p.layer == layerUser {
+			switch {
+			case p.layer == layerUser && !c.o.User && !c.o.Watched:
 				f.Level = sandbox.Warn // only boxes of ordinary users need it
+			case p.layer == layerGroups && c.o.Watched:
+				f.Level, f.Detail, f.Fix = sandbox.Warn, "none: "+f.Detail+"; memory of boxes is watched, the processor is not bounded, and no box can be paused", watchedFix
+			case p.layer == layerGroups && c.o.User:
+				f.Fix = delegate
 			}
 		}
 		list = append(list, f)
@@ -91,7 +99,12 @@ func (c *checker) all(context.Context) []sandbox.Finding {
 // refuse returns the first failing check as the error of Create.
 func (c *checker) refuse(context.Context) error {
 	for _, p := range c.quick() {
-		if _, err := p.run(); err != nil {
+		_, err := p.run()
+		switch {
+		case err == nil, p.layer == layerGroups && c.o.Watched:
+		case p.layer == layerGroups && c.o.User:
+			return &cofferdam.Error{Op: opCreate, Kind: cofferdam.Unavailable, Subject: "layer " + layerGroups, Reason: err.Error(), Hint: delegate, Err: err}
+		default:
 			return missing(opCreate, p.layer, err)
 		}
 	}
@@ -102,7 +115,10 @@ func (c *checker) root() (string, error) {
 	if c.euid != 0 {
 		return "", fmt.Errorf("runs as uid %d: control groups and workspaces with a size need root", c.euid)
 	}
-	if data, err := os.ReadFile("/proc/self/uid_map"); err == nil && strings.Join(strings.Fields(string(data)), " ") != "0 0 4294967295" {
+	if c.o.User {
+		return "uid 0 of an ordinary user's namespace", nil
+	}
+	if data, err := os.ReadFile(c.proc + "/uid_map"); err == nil && strings.Join(strings.Fields(string(data)), " ") != "0 0 4294967295" {
 		return "", errors.New("runs in a user namespace, where commands cannot have marks and boxes no limits")
 	}
 	return "runs as root", nil
@@ -174,6 +190,9 @@ func (c *checker) bounds() (string, error) {
 
 // disk checks that a workspace can have a real size.
 func (c *checker) disk() (string, error) {
+	if c.o.User {
+		return "workspaces are in memory", nil
+	}
 	if quota.Enforced(c.nearest()) {
 		return "project quotas", nil
 	}

@@ -33,6 +33,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	if err := spec.Complete(rules); err != nil {
 		return nil, err
 	}
+	if d.o.User && spec.Workspace != "" {
+		return nil, userLacks(sandbox.CanKeep, "its workspaces are in memory")
+	}
 	if err := d.checker.refuse(ctx); err != nil {
 		return nil, err
 	}
@@ -43,6 +46,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, created: time.Now(),
 		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)),
 	}
+	b.meter.Look = b.look
 	err := b.build(ctx)
 	if err == nil {
 		err = b.Life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
@@ -65,7 +69,7 @@ func (b *box) build(ctx context.Context) error {
 		return err
 	}
 	size := b.spec.Limits.Disk
-	if free, _, err := mount.Space(b.dir); err == nil && free < size && b.spec.Workspace == "" {
+	if free, _, err := mount.Space(b.dir); err == nil && free < size && b.spec.Workspace == "" && !b.d.o.User {
 		return &cofferdam.Error{
 			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
 			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
@@ -101,7 +105,7 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 	}
 	ours := func() { ends[1].Close(); ends[2].Close() }
 	err := b.net.Inside(func() (err error) {
-		b.init, err = startInit(starting{path: b.d.o.Init, files: []*os.File{ends[0], ends[3]}}, func() (wall.Plan, error) { return plan, nil })
+		b.init, err = startInit(starting{path: b.d.o.Init, inner: b.d.inner(), files: []*os.File{ends[0], ends[3]}}, func() (wall.Plan, error) { return plan, nil })
 		return err
 	})
 	if err != nil {
@@ -120,13 +124,16 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 	}
 	b.Host, err = guest.NewHost(ends[1], ends[2], filepath.Join(b.d.o.Root, "journal", string(b.spec.ID)), guest.Options{
 		Config: guest.Config{
-			UID: sandbox.UserID, GID: sandbox.UserID, OpenFiles: b.spec.Limits.OpenFiles,
-			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"},
+			UID: sandbox.UserID, GID: sandbox.UserID, OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.countedPIDs(),
+			Sized: sized(), FewIDs: b.d.inner(),
 		},
-		Watch: (&guest.Meter{Look: b.look}).Watch, Life: b.Life,
+		Watch: b.meter.Watch, Life: b.Life,
 	})
 	if err != nil {
 		ours()
+		return err
+	}
+	if err := b.beginWatch(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
@@ -136,6 +143,10 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 
 // enclose bounds pid 1 before it does anything, and waits until its walls are up.
 func (b *box) enclose() error {
+	if err := b.remember(); err != nil {
+		return err
+	}
+	b.yield()
 	if err := b.d.groups.add(string(b.spec.ID), b.init.cmd.Process.Pid); err != nil {
 		return missing(opCreate, layerGroups, err)
 	}

@@ -17,6 +17,8 @@ import (
 const (
 	sizedByQuota = "workspace=project-quota"
 	sizedByImage = "workspace=image"
+	// An ordinary user can mount nothing else that has a size.
+	sizedInMemory = "workspace=memory"
 )
 
 // makeWorkspace makes a workspace that cannot grow beyond its size: by project
@@ -35,6 +37,9 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		}
 		b.spec.Limits.Disk = b.kept.Size
 		return disk.Empty(dir)
+	}
+	if b.d.o.User {
+		return b.makeInMemory(size)
 	}
 	if quota.Enforced(b.dir) {
 		if b.project, err = b.d.projects.Begin(dir, size, size/mount.BytesPerInode(size)); err != nil {

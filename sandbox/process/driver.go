@@ -30,15 +30,21 @@ type Options struct {
 	Log  *slog.Logger
 	// Workspaces is the absolute folder of those that are kept; "": workspaces below Root.
 	Workspaces string
+	// Watched makes boxes where no control group can be had: their memory is
+	// looked at instead, and Status says so. Otherwise Create refuses.
+	Watched bool
+	// User says that this process is uid 0 of an ordinary user's namespace.
+	User bool
 }
 
-// Driver makes boxes of the process tier, as root. One process uses one root;
-// whoever calls New sees to that.
+// Driver makes boxes of the process tier, as root or as uid 0 of an ordinary
+// user's namespace. One process uses one root; whoever calls New sees to that.
 type Driver struct {
 	sandbox.Lacks
 	*sandbox.Book[*box]
 	o        Options
 	groups   groups
+	watched  bool // there are no control groups
 	projects *quota.Projects
 	keeps    *disk.Store // workspaces
 	checker  checker
@@ -61,9 +67,13 @@ func New(o Options) (*Driver, error) {
 	sum := sha256.Sum256([]byte(o.Root))
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), Book: sandbox.NewBook[*box]("process", maxBoxes)}
 	// An error here is a finding of Check, and Create refuses.
-	d.groups, _ = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
+	var err error
+	d.groups, err = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
+	if err != nil && o.Watched {
+		d.watched, d.groups.off = true, true
+	}
 	d.checker = newChecker(o)
-	err := d.prepare()
+	err = d.prepare()
 	if err == nil {
 		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, nil)
 	}
@@ -97,6 +107,7 @@ func (d *Driver) prepare() error {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
 		errs = append(errs, d.groups.end(id))
 	}
+	errs = append(errs, d.endStrays())
 	mounts, err := mount.Under(d.o.Root)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 // Layers that are missing before pid 1 runs.
 const (
 	layerUser = "user-namespace"
+	layerIDs  = "group-ids"
 	layerInit = "init-program"
 )
 
@@ -29,6 +30,7 @@ var fixes = map[string]string{
 	wall.LayerLandlock: "start the kernel with landlock in its lsm= list; Linux 5.19 or later has what is needed",
 	wall.LayerSeccomp:  "use a kernel with CONFIG_SECCOMP_FILTER",
 	wall.LayerRights:   "in a container, allow CAP_SETPCAP",
+	layerIDs:           "give the user a range of at least 65,535 ids and group ids: as root, usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME",
 	layerRoot:          "run the keeper as root; for one command without a keeper: cofferdam run",
 	layerGroups:        "mount the cgroup controllers cpu, memory, pids and freezer at " + cgroupRoot + ", writable",
 	layerDisk:          "install e2fsprogs and load the kernel module loop: modprobe loop; in a container, pass the loop devices",
@@ -79,12 +81,12 @@ func Profile(path string) string {
 }
 
 // namespaceError explains why cofferdam-init did not start.
-func namespaceError(path string, err error) error {
+func namespaceError(s starting, err error) error {
 	const op = "process.start"
-	if e := executable(path); e != nil {
+	if e := executable(s.path); e != nil {
 		return missing(op, layerInit, e)
 	}
-	if os.Geteuid() != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EUSERS)) {
+	if (s.inner || os.Geteuid() != 0) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EUSERS)) {
 		return missing(op, layerUser, err)
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) {

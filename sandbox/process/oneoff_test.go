@@ -21,6 +21,9 @@ import (
 
 // programs builds cofferdam-init once for all tests, where every user may run it.
 var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir := os.Getenv(programsVariable); dir != "" {
+		return dir, nil
+	}
 	if dir, err = os.MkdirTemp("", "cofferdam-programs-"); err != nil {
 		return "", err
 	}
@@ -31,6 +34,10 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 var built string // where programs has put it; "" if no test asked
 
 func TestMain(m *testing.M) {
+	if err := settle(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	switch {
 	case os.Getenv(runsAs) != "":
 		oneOffOfUser()

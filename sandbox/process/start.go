@@ -36,6 +36,7 @@ type starting struct {
 	path  string
 	once  bool // it runs a single command, in a process group of its own
 	apart bool // in a session of its own even, without a terminal
+	inner bool // in a user namespace of its own, with the ids of a box
 	flags uintptr
 	stdio [3]*os.File
 	files []*os.File // its descriptors from 3 on
@@ -75,8 +76,12 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 			p.cmd.Stderr = f
 		}
 	}
-	if os.Geteuid() != 0 {
-		a := p.cmd.SysProcAttr
+	a := p.cmd.SysProcAttr
+	switch {
+	case s.inner:
+		a.Cloneflags |= unix.CLONE_NEWUSER
+		a.UidMappings, a.GidMappings, a.GidMappingsEnableSetgroups = same(userIDs()), same(groupIDs()), true
+	case os.Geteuid() != 0:
 		a.Cloneflags |= unix.CLONE_NEWUSER
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
 		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
@@ -87,7 +92,7 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 	if err := p.cmd.Start(); err != nil {
 		<-planned
 		unix.Close(p.talk)
-		return nil, namespaceError(s.path, err)
+		return nil, namespaceError(s, err)
 	}
 	if err := <-planned; err != nil {
 		_ = p.cmd.Process.Kill() // it may have ended by itself

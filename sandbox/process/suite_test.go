@@ -32,7 +32,7 @@ func options(t testing.TB) Options {
 			t.Error(err)
 		}
 	})
-	return Options{Root: root, Init: initProgram(t)}
+	return Options{Root: root, Init: initProgram(t), User: isUser(), Watched: isUser()}
 }
 
 // newDriver returns a driver that the test's end closes.

@@ -1,0 +1,208 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/mount"
+)
+
+// limitsWatched is a box without a control group, as Status says it among the
+// flags: its memory is looked at and its largest process ended, processes are
+// counted for its user, and nothing bounds its share of the processor.
+const limitsWatched = "limits=watched"
+
+// How a keeper without control groups gets them, or goes on.
+const (
+	delegate   = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
+	watchedFix = "run the keeper as root, where the host has control groups"
+)
+
+// inner says whether boxes have a user namespace of their own: there the limit of
+// processes is one box's, and pid 1 has its rights over the ids of a box alone.
+func (d *Driver) inner() bool { return d.o.User || d.watched }
+
+// Offers implements sandbox.Driver.
+func (d *Driver) Offers(context.Context) ([]sandbox.Offer, error) {
+	return []sandbox.Offer{OfferOf(d.o.User, d.watched)}, nil
+}
+
+// OfferOf is what boxes can do: less in an ordinary user's namespace, and less
+// where they are watched, since they have no control groups.
+func OfferOf(user, watched bool) sandbox.Offer {
+	o := sandbox.OfferOf(sandbox.Process)
+	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
+		return user && c == sandbox.CanKeep || watched && c == sandbox.CanPause
+	})
+	return o
+}
+
+// userLacks refuses what only root's keeper can do.
+func userLacks(c sandbox.Capability, why string) error {
+	return invalid(opCreate, string(c), "the keeper runs as an ordinary user: "+why, "ask a keeper that runs as root for a box of tier process; it can")
+}
+
+// watchedLacks refuses what only a keeper with control groups can do.
+func watchedLacks(c sandbox.Capability, why string) error {
+	return invalid("process.Box", string(c), "this keeper has no control groups: "+why, "ask for a box of tier gvisor, or give the keeper control groups: cofferdam doctor says how")
+}
+
+// ids is a range of user or group ids.
+type ids struct{ first, count int }
+
+// userIDs and groupIDs are those of a box's user namespace: pid 1's, its user's,
+// and the groups that mark commands. They are the same outside, where the keeper is.
+func userIDs() []ids { return []ids{{0, 1}, {sandbox.UserID, 1}} }
+
+func groupIDs() []ids { return append(userIDs(), ids{guest.FirstMark, 2 * guest.MarkDigits}) }
+
+// same maps ids to themselves.
+func same(list []ids) (maps []syscall.SysProcIDMap) {
+	for _, r := range list {
+		maps = append(maps, syscall.SysProcIDMap{ContainerID: r.first, HostID: r.first, Size: r.count})
+	}
+	return maps
+}
+
+// ids checks that the keeper's namespace has every id of a box.
+func (c *checker) ids() (string, error) {
+	for file, need := range map[string][]ids{"uid_map": userIDs(), "gid_map": groupIDs()} {
+		data, err := os.ReadFile(filepath.Join(c.proc, file))
+		if err != nil {
+			return "", err
+		}
+		for _, r := range need {
+			if !mapped(string(data), r) {
+				return "", fmt.Errorf("the user namespace of the keeper lacks ids from %d to %d: its %s is %.200q", r.first, r.first+r.count-1, file, data)
+			}
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(c.proc, "setgroups")); err == nil && strings.TrimSpace(string(data)) != "allow" {
+		return "", errors.New("the user namespace of the keeper may give its processes no groups")
+	}
+	return "of boxes and their commands", nil
+}
+
+// mapped says whether a map of the kernel has every id of a range, in one piece.
+func mapped(text string, r ids) bool {
+	for line := range strings.Lines(text) {
+		var inside, outside, count int64
+		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && int64(r.first) >= inside && int64(r.first+r.count) <= inside+count {
+			return true
+		}
+	}
+	return false
+}
+
+// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size.
+func (b *box) makeInMemory(size int64) error {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return err
+	}
+	if free := kib(info, "MemAvailable"); free < size {
+		return &cofferdam.Error{
+			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
+			Reason: fmt.Sprintf("an ordinary user's workspaces are in memory; it may grow to %d MiB, and %d MiB are free", size>>20, free>>20),
+			Hint:   "give a smaller limit of disk, or run the keeper as root",
+		}
+	}
+	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", size, size/mount.BytesPerInode(size), sandbox.UserID, sandbox.UserID)
+	return unix.Mount("cofferdam", b.path("work"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+}
+
+// kib reads a line of "name: number kB" and returns it in bytes; 0 if there is
+// none. The last line counts: a process chooses the text of the first.
+func kib(text []byte, name string) int64 {
+	i := bytes.LastIndex(append([]byte("\n"), text...), []byte("\n"+name+":"))
+	if i < 0 {
+		return 0
+	}
+	f := bytes.Fields(text[i+len(name)+1:])
+	if len(f) == 0 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(f[0]), 10, 64) // the kernel writes numbers
+	return n << 10
+}
+
+// pidFile, in a box's folder, says which process its pid 1 is: its number, and
+// when it began, as /proc says it. Without control groups a later keeper knows by it
+// what to end.
+const pidFile = "pid1"
+
+// remember writes down which process pid 1 is, before it does anything.
+func (b *box) remember() error {
+	pid := b.init.cmd.Process.Pid
+	began, err := beginOf(pid)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.path(pidFile), fmt.Appendf(nil, "%d %s", pid, began), 0o600)
+}
+
+// beginOf says when a process began, in ticks since the host did; that of a
+// process that has ended is an error.
+func beginOf(pid int) (string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+		return "", fmt.Errorf("process %d has ended", pid)
+	}
+	return f[19], nil
+}
+
+// endStrays ends boxes of an earlier keeper of this folder: without control groups
+// each is known by its pid 1, with which the kernel ends the rest.
+func (d *Driver) endStrays() error {
+	files, err := filepath.Glob(filepath.Join(d.o.Root, "boxes", "*", pidFile))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, file := range files {
+		errs = append(errs, d.endStray(file))
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Driver) endStray(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	number, began, _ := strings.Cut(string(data), " ")
+	pid, err := strconv.Atoi(number)
+	if err != nil || began == "" {
+		return nil // it was killed while it wrote that: its pid 1 did nothing yet
+	}
+	for deadline := time.Now().Add(endPatience); ; time.Sleep(2 * time.Millisecond) {
+		now, err := beginOf(pid)
+		if err != nil || now != began {
+			return nil // it has ended
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d does not end", pid)
+		}
+		if err := sandbox.Signal(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("end process %d: %w", pid, err)
+		}
+	}
+}

@@ -1,0 +1,342 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/internal/userns"
+	"cofferdam/sandbox"
+	"cofferdam/sandbox/sandboxtest"
+)
+
+// Where tests of an ordinary user find pid 1, and what says that their mounts are
+// their own.
+const (
+	programsVariable = "COFFERDAM_TEST_PROGRAMS"
+	mountsVariable   = "COFFERDAM_TEST_MOUNTS"
+)
+
+// settle makes the process that TestAsUser starts uid 0 of a user namespace with
+// mounts of its own, and returns once it is. In others it does nothing.
+func settle() error {
+	if err := userns.Settle(); err != nil {
+		return err
+	}
+	if !isUser() || os.Getenv(mountsVariable) != "" {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		cmd, life, err := userns.Command(os.Args[1:], os.Environ(), false)
+		if err != nil {
+			return err
+		}
+		defer life.Close()
+		var exit *exec.ExitError
+		if err := cmd.Wait(); errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		} else if err != nil {
+			return err
+		}
+		os.Exit(0)
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), mountsVariable+"=1"))
+}
+
+// isUser says whether this is the process that TestAsUser starts.
+func isUser() bool { return os.Getenv(sandboxtest.UserVariable) != "" }
+
+// asUser are the tests of root's boxes that hold of an ordinary user's too.
+const asUser = "^(TestSuite|TestUser.*|TestLimitsAreNamed|TestBoxFullOfProcesses|TestNothingIsLeft|TestNeighbours|TestFolderImage|TestSoak)$"
+
+// TestAsUser runs the suite and what an ordinary user's boxes lack, as one.
+func TestAsUser(t *testing.T) {
+	if isUser() {
+		t.Skip("this is that user")
+	}
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := sandboxtest.AsUser(t, sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run="+asUser)
+	cmd.Env = append(cmd.Env, programsVariable+"="+dir)
+	out, err := cmd.CombinedOutput()
+	for _, name := range []string{"TestSuite", "TestUserStatusSaysWhatIsWatched", "TestLimitsAreNamed", "TestNeighbours", "TestNothingIsLeft"} {
+		if err != nil || !strings.Contains(string(out), "--- PASS: "+name+" ") {
+			t.Fatalf("as an ordinary user: %s: %v\n%s", name, err, out)
+		}
+	}
+	t.Logf("%d tests passed as %s", strings.Count(string(out), "--- PASS"), sandboxtest.User)
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "--- SKIP") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+func needUser(t *testing.T) {
+	t.Helper()
+	if !isUser() {
+		t.Skip("TestAsUser runs it")
+	}
+	if !userns.Inside() {
+		t.Fatal("this is not a user namespace")
+	}
+}
+
+func TestUserStatusSaysWhatIsWatched(t *testing.T) {
+	needUser(t)
+	s, err := newBox(t, newDriver(t)).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{limitsWatched, sizedInMemory, "namespaces=mnt,pid,net,ipc,uts,cgroup,user", "seccomp=filter", "no-new-privs"} {
+		if !slices.Contains(s.Flags, want) {
+			t.Errorf("flags %q lack %s", s.Flags, want)
+		}
+	}
+}
+
+// Who demands limits gets no box without them, and hears what to do.
+func TestUserLimitsRequired(t *testing.T) {
+	needUser(t)
+	o := options(t)
+	o.Watched = false
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage})
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "control-groups") || !strings.Contains(cofferdam.HintOf(err), "--limits watched") {
+		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
+	}
+}
+
+// What cannot be had is refused by name, and is not offered.
+func TestUserLacks(t *testing.T) {
+	needUser(t)
+	d := newDriver(t)
+	offers, err := d.Offers(t.Context())
+	if err != nil || len(offers) != 1 || slices.Contains(offers[0].Can, sandbox.CanKeep) || slices.Contains(offers[0].Can, sandbox.CanPause) || !slices.Contains(offers[0].Can, sandbox.CanImage) {
+		t.Errorf("%v, %v", offers, err)
+	}
+	_, err = d.Create(t.Context(), sandbox.Spec{
+		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage, Workspace: sandbox.WorkspaceID(cofferdam.NewID("w")), Epoch: 1,
+	})
+	if cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "root") {
+		t.Errorf("a kept workspace: %v, hint %q", err, cofferdam.HintOf(err))
+	}
+	b := newBox(t, d)
+	if err := b.Pause(t.Context()); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "tier gvisor") {
+		t.Errorf("pause: %v, hint %q", err, cofferdam.HintOf(err))
+	}
+	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
+		t.Errorf("afterwards: %q, %+v", got, r)
+	}
+}
+
+// A namespace without the ids of boxes is found before a box is made.
+func TestUserIDs(t *testing.T) {
+	good := map[string]string{"uid_map": "0 65534 1\n1 200000 65536\n", "gid_map": "0 65534 1\n1 200000 65536\n", "setgroups": "allow\n"}
+	for name, c := range map[string]struct {
+		file, text string
+		ok         bool
+	}{
+		"a range":                {"uid_map", good["uid_map"], true},
+		"root's own":             {"gid_map", "         0          0 4294967295\n", true},
+		"no user of boxes":       {"uid_map", "0 65534 1\n", false},
+		"a user short":           {"uid_map", "0 65534 1\n1 200000 999\n", false},
+		"too few groups":         {"gid_map", "0 65534 1\n1 200000 48190\n", false},
+		"just enough groups":     {"gid_map", "0 65534 1\n1 200000 48191\n", true},
+		"a hole in the groups":   {"gid_map", "0 65534 1\n1 200000 44000\n44002 300000 9000\n", false},
+		"no groups":              {"gid_map", "", false},
+		"nobody may have groups": {"setgroups", "deny\n", false},
+		"nonsense":               {"gid_map", "x y z\n\x00\xff -1\n", false},
+	} {
+		dir := t.TempDir()
+		for file, text := range good {
+			if file == c.file {
+				text = c.text
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := checker{proc: dir}
+		if said, err := check.ids(); (err == nil) != c.ok {
+			t.Errorf("%s: %q, %v", name, said, err)
+		}
+	}
+}
+
+// A hog is ended, and the box goes on: no control group does that here.
+func TestUserMemoryIsWatched(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 256 MiB
+	hog := func(mib string) sandbox.Result {
+		_, r := sh(t, b, "exec python3 -c 'x = bytearray("+mib+" << 20)'")
+		return r
+	}
+	if r := hog("100"); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
+		t.Errorf("100 MiB of 256: %+v", r)
+	}
+	if r := hog("2048"); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) || r.Lost {
+		t.Errorf("2 GiB of 256 MiB: %+v", r)
+	}
+	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
+		t.Errorf("afterwards: %q, %+v", got, r)
+	}
+}
+
+// Root's keeper without control groups has boxes of the same kind, on disk.
+func TestWatchedAsRoot(t *testing.T) {
+	if isUser() {
+		t.Skip("TestUser… has them")
+	}
+	d := newDriver(t)
+	d.o.Watched, d.watched, d.groups.off = true, true, true // as where there are none
+	b := newBox(t, d)
+	s, err := b.Status(t.Context())
+	if err != nil || !slices.Contains(s.Flags, limitsWatched) || slices.Contains(s.Flags, sizedInMemory) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for text, want := range map[string]string{
+		"id -u; echo kept >/work/f; cat /work/f; stat -c %u /work/f": "1000\nkept\n1000",
+		"grep -c . /proc/self/uid_map; cat /proc/self/oom_score_adj": "2\n500",
+	} {
+		if got, r := sh(t, b, text); got != want || r.Exit != 0 {
+			t.Errorf("%s: %q, %+v", text, got, r)
+		}
+	}
+	if _, r := sh(t, b, "exec python3 -c 'x = bytearray(2048 << 20)'"); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("a hog: %+v", r)
+	}
+}
+
+// What one command left behind is watched too, when no command runs any more.
+func TestUserLeftoverIsWatched(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 256 MiB
+	const hog = `setsid python3 -c '
+import os, time
+while not os.path.exists("/work/go"): time.sleep(0.01)
+x = bytearray(2048 << 20)
+open("/work/over", "w")' >/dev/null 2>&1 & echo $!`
+	pid, _ := sh(t, b, hog)
+	if got, r := sh(t, b, "test -d /proc/"+pid+" && touch /work/go && echo there"); got != "there" {
+		t.Fatalf("control: it is not there: %q, %+v", got, r)
+	}
+	if got, r := sh(t, b, "for i in $(seq 3000); do test -d /proc/"+pid+" || { ls /work; exit; }; sleep 0.01; done; echo runs"); got != "go" {
+		t.Errorf("%q, %+v", got, r)
+	}
+}
+
+// What processes share is held once: a large one that forks is no hog.
+func TestUserSharedMemoryCountsOnce(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 256 MiB
+	const share = `exec python3 -c '
+import mmap, os, time
+x = bytearray(%s << 20); m = mmap.mmap(-1, 20 << 20); m.write(bytes(20 << 20))
+for i in range(8):
+    if os.fork() == 0:
+        m[0]; sum(m[::4096])
+        while not os.path.exists("/work/go"): time.sleep(0.01)
+        os._exit(0)
+time.sleep(1); open("/work/go", "w")
+print([os.wait()[1] for i in range(8)])'`
+	got, r := sh(t, b, fmt.Sprintf(share, "100"))
+	if want := "[0, 0, 0, 0, 0, 0, 0, 0]"; got != want || r.Exit != 0 || len(r.Exhausted) > 0 {
+		t.Errorf("nine processes with 120 MiB together: %q, %+v", got, r)
+	}
+}
+
+// Files in memory are held too, and a process whose first thread has ended.
+func TestUserHiddenMemory(t *testing.T) {
+	needUser(t)
+	d := newDriver(t)
+	b := newBox(t, d) // of 256 MiB
+	const thread = `exec python3 -c '
+import ctypes, os, threading, time
+def hog():
+    x = bytearray(2048 << 20)
+    open("/work/over", "w")
+threading.Thread(target=hog).start()
+ctypes.CDLL(None).pthread_exit(None)'`
+	if _, r := sh(t, b, thread); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("a hog without a first thread: %+v", r)
+	}
+	if got, _ := sh(t, b, "ls /work"); got != "" {
+		t.Errorf("it came to its end: %q", got)
+	}
+	// 60 MiB of files of three folders, and 120 MiB of a process: together above 160 MiB.
+	small := newBox(t, d, func(s *sandbox.Spec) { s.Limits.Memory = 160 << 20 })
+	const fill = "for f in /tmp/f /dev/shm/f $HOME/f; do head -c 20M /dev/zero >$f; done; "
+	const holds = "exec python3 -c 'x = bytearray(110 << 20); import time; time.sleep(%d)'"
+	if _, r := sh(t, small, fmt.Sprintf(holds, 1)); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
+		t.Errorf("without files: %+v", r)
+	}
+	if _, r := sh(t, small, fill+fmt.Sprintf(holds, 1000)); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("with files: %+v", r)
+	}
+	if got, r := sh(t, small, "cat /tmp/f | wc -c"); got != "20971520" || r.Exit != 0 {
+		t.Errorf("afterwards: %q, %+v", got, r)
+	}
+}
+
+// A view of the host shows an ordinary user's box what everybody may read, and no
+// file of that user.
+func TestUserHostView(t *testing.T) {
+	needUser(t)
+	d := newDriver(t)
+	b := newBox(t, d, func(s *sandbox.Spec) { s.Image = sandbox.HostView })
+	for text, want := range map[string]string{
+		"id -u; pwd; ls -A /work":                                                                       "1000\n/work",
+		"ls -A /home; ls -A /root 2>/dev/null":                                                          "agent",
+		"cat /etc/shadow " + d.o.Root + "/* 2>/dev/null":                                                "",
+		"touch /usr/x /etc/x 2>/dev/null || echo no":                                                    "no",
+		"hostname; whoami; ls -ld /work | cut -d\" \" -f3":                                              "box\nagent\nagent",
+		"command -v sh >/dev/null && echo tools":                                                        "tools",
+		"cat /proc/self/oom_score_adj":                                                                  "500",
+		"grep -c . /proc/self/uid_map; grep Cap /proc/self/status | sort -u | grep -c 0000000000000000": "2\n4",
+	} {
+		if got, r := sh(t, b, text); got != want {
+			t.Errorf("%s:\ngot  %q, %+v\nwant %q", text, got, r, want)
+		}
+	}
+}
+
+// The workspace holds what the limit of disk says and no more, and the box goes
+// on when it is full.
+func TestUserWorkspaceHasItsSize(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t))                                          // of 64 MiB
+	if _, r := sh(t, b, "head -c 40M /dev/zero > /work/a"); r.Exit != 0 { // the benign twin
+		t.Errorf("40 MiB: %+v", r)
+	}
+	_, r := sh(t, b, "head -c 40M /dev/zero > /work/b")
+	if r.Exit == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedDisk) {
+		t.Errorf("80 MiB of 64: %+v", r)
+	}
+	if got, _ := sh(t, b, "rm /work/b; echo more > /work/c; cat /work/c"); got != "more" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
