@@ -396,7 +396,15 @@ type BoxLife struct {
 	Actor    string    `json:"actor"`
 	Sequence int64     `json:"sequence"`
 	Since    time.Time `json:"since"`
-	Ends     time.Time `json:"ends,omitzero"` // its maximum lifetime is over then
+	Ends     time.Time `json:"ends,omitzero"`  // its maximum lifetime is over then
+	Jobs     []BoxJob  `json:"jobs,omitempty"` // what runs in it, as pid 1 of the box counts it
+}
+
+// BoxJob is what one command has running in a box.
+type BoxJob struct {
+	Command   ExecID `json:"command,omitempty"` // "": which one cannot be told
+	Ended     bool   `json:"ended,omitempty"`   // the command has: its processes were left behind
+	Processes int    `json:"processes"`
 }
 
 // Progress is one line of a task that is followed: the task whenever its state

@@ -223,6 +223,9 @@ type Box interface {
 	// Kill ends the command with everything it started, also what left its
 	// session or process group.
 	Kill(ctx context.Context, id cofferdam.ExecID) error
+	// Jobs counts the processes of each command that has any, also of those that
+	// have ended and left some behind. A Conflict while the box stands still.
+	Jobs(ctx context.Context) ([]cofferdam.BoxJob, error)
 	// Wire lends a fresh queue of the box's network device, a TAP descriptor
 	// with Ethernet frames, and detaches the one lent before (fencing).
 	Wire(ctx context.Context) (*os.File, error)

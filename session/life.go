@@ -5,7 +5,12 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/sandbox"
 )
+
+// countPatience is how long who looks at a session waits for the count of what
+// runs in its box. Source: docs/SPECIFICATION.md, "Session".
+const countPatience = 2 * time.Second
 
 // life is where the box of a session that runs here can be looked at.
 type life struct {
@@ -48,6 +53,11 @@ func (r *Runner) Life(ctx context.Context, id cofferdam.SessionID) (cofferdam.Bo
 	if n := len(st.Changes); n > 0 {
 		last := st.Changes[n-1]
 		v.Actor, v.Sequence, v.Since = last.Actor, last.Sequence, last.Time
+	}
+	if st.State == sandbox.Busy || st.State == sandbox.Idle {
+		ctx, cancel := context.WithTimeout(ctx, countPatience)
+		defer cancel()
+		v.Jobs, _ = box.Jobs(ctx) // a box that does not answer has a state all the same
 	}
 	return v, nil
 }

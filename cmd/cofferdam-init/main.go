@@ -198,6 +198,8 @@ func (b *box) handle(f guest.Frame) {
 		go b.kill(f.Command, c)
 	case guest.KindRelieve:
 		go relieve()
+	case guest.KindCount:
+		go b.tell()
 	case guest.KindLimit:
 		l, err := guest.ParseLimit(f.Payload)
 		if err == nil && c != nil && (l.Stream == 1 || l.Stream == 2) {

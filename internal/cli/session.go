@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -83,5 +84,29 @@ func lifeLabels(l *cofferdam.BoxLife) []label {
 	if l == nil {
 		return nil
 	}
-	return []label{{"box", fmt.Sprintf("%s since %s: %s (change %d, by %s)", l.State, stamp(l.Since), l.Reason, l.Sequence, l.Actor)}, {"lives until", stamp(l.Ends)}}
+	list := []label{{"box", fmt.Sprintf("%s since %s: %s (change %d, by %s)", l.State, stamp(l.Since), l.Reason, l.Sequence, l.Actor)}, {"lives until", stamp(l.Ends)}}
+	for i, j := range l.Jobs {
+		if i == shownJobs {
+			return append(list, label{"running", fmt.Sprintf("and %d commands more; --json has all", len(l.Jobs)-i)})
+		}
+		list = append(list, label{"running", jobLine(j)})
+	}
+	return list
+}
+
+// shownJobs is how many commands of a box a view shows; an agent may have
+// thousands that left something behind.
+const shownJobs = 16
+
+// jobLine says what one command has running.
+func jobLine(j cofferdam.BoxJob) string {
+	name := cmp.Or(string(j.Command), "no command that can be told")
+	processes := "1 process"
+	if j.Processes != 1 {
+		processes = fmt.Sprintf("%d processes", j.Processes)
+	}
+	if j.Ended {
+		return fmt.Sprintf("%s of %s, left behind when it ended", processes, name)
+	}
+	return fmt.Sprintf("%s of %s", processes, name)
 }

@@ -31,6 +31,7 @@
 //	7 relieve    no payload; memory runs out: end the process that holds most
 //	8 quiet      no payload; answered by 71, and then by silence until wake
 //	9 wake       JSON of Identity: who the box is from here on; answered by 72
+//	10 count     no payload; answered by 73
 //
 // and pid 1 sends
 //
@@ -43,6 +44,7 @@
 //	70 killed     JSON of Killed
 //	71 quiet      no payload; nothing of ours is in the pipes after it
 //	72 awake      JSON of Awake
+//	73 counted    JSON of Counted
 //
 // Output and input have limits of their own, as absolute offsets, so that one
 // stream that waits holds up no other. Output starts with a limit of 0, input

@@ -24,6 +24,7 @@ const (
 	KindRelieve  Kind = 7
 	KindQuiet    Kind = 8
 	KindWake     Kind = 9
+	KindCount    Kind = 10
 
 	KindHello      Kind = 64
 	KindStarted    Kind = 65
@@ -34,6 +35,7 @@ const (
 	KindKilled     Kind = 70
 	KindIsQuiet    Kind = 71
 	KindAwake      Kind = 72
+	KindCounted    Kind = 73
 )
 
 // Bounds of the talk.

@@ -76,6 +76,7 @@ type Host struct {
 	quiet    chan struct{}                 // closed by pid 1's answer; nil: nobody asked
 	awake    chan Awake                    // takes pid 1's next answer; nil: nobody waits for one
 	wakes    int                           // told to pid 1 and not answered; guarded by mu
+	tally    *tally                        // asked of pid 1 and not answered; nil: nobody asked
 	commands map[cofferdam.ExecID]*command // all, also ended ones
 	list     []*command                    // by number - 1; nil: never sent
 	running  int                           // commands without a result
@@ -332,6 +333,8 @@ func (h *Host) receive(f Frame) error {
 		return h.receiveHello(f.Payload)
 	case KindIsQuiet, KindAwake:
 		return h.receiveRest(f)
+	case KindCounted:
+		return h.receiveCounted(f)
 	}
 	h.mu.Lock()
 	var c *command

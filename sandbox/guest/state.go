@@ -14,6 +14,7 @@ import (
 type State struct {
 	Hello    Hello          `json:"hello"`
 	Commands []CommandState `json:"commands,omitempty"`
+	Counting bool           `json:"counting,omitempty"` // pid 1 was asked for a count and has not answered
 }
 
 // CommandState is one command of a State.
@@ -46,7 +47,7 @@ type StreamState struct {
 func (h *Host) State() State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	st := State{Hello: h.hello}
+	st := State{Hello: h.hello, Counting: h.tally != nil}
 	for _, c := range h.list {
 		if c == nil || c.dropped || !isClosed(c.sent) { // pid 1 never heard of it
 			st.Commands = append(st.Commands, CommandState{})
@@ -78,6 +79,9 @@ func RestoreHost(w, r *os.File, journalDir string, o Options, st State) (*Host, 
 	h := newHost(w, r, journalDir, o)
 	h.hello, h.held = st.Hello, "the box is being made"
 	close(h.ready)
+	if st.Counting { // the answer has somewhere to go
+		h.tally = &tally{done: make(chan struct{})}
+	}
 	for i, cs := range st.Commands {
 		h.list = append(h.list, nil)
 		if cs.ID != "" {

@@ -139,6 +139,9 @@ func (c *call) do(ctx context.Context) (reply, error) {
 		return reply{}, c.write(ctx, b)
 	case opKill:
 		return reply{}, b.Kill(ctx, c.r.Exec)
+	case opJobs:
+		jobs, err := b.Jobs(ctx)
+		return reply{Jobs: jobs}, err
 	case opDestroy:
 		err := b.Destroy(ctx)
 		if err == nil {

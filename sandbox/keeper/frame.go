@@ -65,6 +65,7 @@ const (
 	opAttach  op = "attach"
 	opWrite   op = "write"
 	opKill    op = "kill"
+	opJobs    op = "jobs"
 	opWire    op = "wire"
 	opDestroy op = "destroy"
 
@@ -85,7 +86,7 @@ const (
 // what is acknowledged is given up.
 func (o op) changes() bool {
 	switch o {
-	case opHello, opClaim, opCheck, opList, opOffers, opOpen, opStatus, opWait, opWorkspaces:
+	case opHello, opClaim, opCheck, opList, opOffers, opOpen, opStatus, opJobs, opWait, opWorkspaces:
 		return false
 	}
 	return true
@@ -111,16 +112,17 @@ type request struct {
 type reply struct {
 	Workspaces []sandbox.Workspace `json:"workspaces,omitempty"`
 
-	Error    *wireError        `json:"error,omitempty"`
-	Findings []sandbox.Finding `json:"findings,omitempty"`
-	Status   *sandbox.Status   `json:"status,omitempty"`
-	List     []sandbox.Status  `json:"list,omitempty"`
-	Result   *sandbox.Result   `json:"result,omitempty"`
-	Change   *sandbox.Change   `json:"change,omitempty"`
-	Snapshot *sandbox.Snapshot `json:"snapshot,omitempty"`
-	Offers   []sandbox.Offer   `json:"offers,omitempty"`
-	Info     *Info             `json:"info,omitempty"`
-	Token    string            `json:"token,omitempty"`
+	Error    *wireError         `json:"error,omitempty"`
+	Findings []sandbox.Finding  `json:"findings,omitempty"`
+	Status   *sandbox.Status    `json:"status,omitempty"`
+	List     []sandbox.Status   `json:"list,omitempty"`
+	Result   *sandbox.Result    `json:"result,omitempty"`
+	Change   *sandbox.Change    `json:"change,omitempty"`
+	Jobs     []cofferdam.BoxJob `json:"jobs,omitempty"`
+	Snapshot *sandbox.Snapshot  `json:"snapshot,omitempty"`
+	Offers   []sandbox.Offer    `json:"offers,omitempty"`
+	Info     *Info              `json:"info,omitempty"`
+	Token    string             `json:"token,omitempty"`
 }
 
 // Info is what a keeper says of itself.

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 )
 
@@ -12,6 +13,11 @@ func (b *box) Wait(ctx context.Context, states ...sandbox.BoxState) (sandbox.Cha
 		return sandbox.Change{}, err
 	}
 	return *re.Change, nil
+}
+
+func (b *box) Jobs(ctx context.Context) ([]cofferdam.BoxJob, error) {
+	re, err := b.client.call(ctx, request{Op: opJobs, Box: b.id})
+	return re.Jobs, err
 }
 
 func (b *box) Pause(ctx context.Context) error {

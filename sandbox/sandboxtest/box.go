@@ -128,6 +128,9 @@ func (b *fakeBox) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof 
 // Kill ends a command with all it started.
 func (b *fakeBox) Kill(ctx context.Context, id cofferdam.ExecID) error { return b.host.Kill(ctx, id) }
 
+// Jobs counts the processes of each command.
+func (b *fakeBox) Jobs(ctx context.Context) ([]cofferdam.BoxJob, error) { return b.host.Jobs(ctx) }
+
 // Wire is refused: the box uses the host's network.
 func (b *fakeBox) Wire(context.Context) (*os.File, error) {
 	return nil, &cofferdam.Error{

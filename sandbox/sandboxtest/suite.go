@@ -39,6 +39,7 @@ func Suite(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		{"devices", testDevices},
 		{"environment", testEnvironment},
 		{"two boxes", testTwoBoxes},
+		{"jobs are counted", testJobs},
 		{"kill ends survivors", testKill},
 		{"timeout ends survivors", testTimeout},
 		{"nothing outlives a kill", testEscapes},

@@ -86,6 +86,7 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 	calls := map[string]func(context.Context) error{
 		"status": func(ctx context.Context) error { _, err := b.Status(ctx); return err },
 		"list":   func(ctx context.Context) error { _, err := s.List(ctx); return err },
+		"jobs":   func(ctx context.Context) error { _, err := b.Jobs(ctx); return err },
 		"run": func(ctx context.Context) error {
 			c := sandbox.Command{ID: cofferdam.ExecID(cofferdam.NewID("x")), Shell: "echo ran; cat", Timeout: time.Minute}
 			_, err := sandbox.Run(ctx, b, c, nil, nil)
@@ -119,7 +120,7 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 			delete(calls, name)
 		}
 	}
-	for _, name := range []string{"pause", "suspend", "resume", "snapshot", "run"} {
+	for _, name := range []string{"pause", "suspend", "resume", "snapshot", "run", "jobs"} {
 		if call := calls[name]; call != nil { // by somebody who goes away in the middle of it
 			calls[name+" briefly"] = func(ctx context.Context) error {
 				ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(rand.IntN(200))*time.Millisecond, errImpatient)
