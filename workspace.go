@@ -29,6 +29,7 @@ type Workspace struct {
 	Removed time.Time `json:"removed,omitzero"`
 	Note    string    `json:"note,omitempty"` // one sentence: why it was removed, or why it cannot be
 	Bundle  *Bundle   `json:"bundle,omitempty"`
+	Earlier []Bundle  `json:"earlier,omitempty"` // of exports before that, the newest first
 }
 
 // Short returns the short name of the workspace's task, such as "t-42".

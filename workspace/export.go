@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -33,10 +32,6 @@ const (
 var exportScript string
 
 const tipsFile = "/etc/cofferdam-tips"
-
-func (k *Keeper) bundlePath(id sandbox.WorkspaceID) string {
-	return filepath.Join(k.o.Dir, string(id)+".bundle")
-}
 
 // export writes a bundle of what is in a workspace and in no branch of its
 // repository, unless one was written since its last session.
@@ -71,14 +66,7 @@ func (k *Keeper) export(ctx context.Context, r Record) (Record, error) {
 	if err := k.put(ctx, r, cofferdam.EventWorkspaceExport, fields); err != nil {
 		return r, err
 	}
-	left := r.Left
-	return k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {
-		r.Looked, r.Note = left, "" // of a later session nothing is in it
-		if bundle != nil {
-			r.Bundle = bundle
-		}
-		return nil
-	})
+	return k.add(ctx, r, bundle, r.Left)
 }
 
 // read has a box of its own say what is in the workspace, and returns how much
@@ -152,7 +140,7 @@ func unreadable(r Record, reason string) error {
 	}
 }
 
-// write makes the bundle that is kept: whole and on disk, or the old one stays.
+// write makes the bundle that is kept: whole and on disk, or not at all.
 func (k *Keeper) write(ctx context.Context, r Record, from io.Reader) (*cofferdam.Bundle, error) {
 	f, err := os.CreateTemp(k.o.Dir, string(r.ID)+".new-")
 	if err != nil {
@@ -169,8 +157,9 @@ func (k *Keeper) write(ctx context.Context, r Record, from io.Reader) (*cofferda
 	if err == nil {
 		err = f.Sync()
 	}
+	b := cofferdam.Bundle{Size: size, Digest: cofferdam.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), Commits: commits, Refs: refs}
 	if err == nil {
-		err = os.Rename(f.Name(), k.bundlePath(r.ID))
+		err = os.Rename(f.Name(), k.newPath(r.ID, b.Digest))
 	}
 	if err == nil {
 		err = syncFolder(k.o.Dir)
@@ -178,10 +167,9 @@ func (k *Keeper) write(ctx context.Context, r Record, from io.Reader) (*cofferda
 	if err != nil {
 		return nil, broken(err)
 	}
-	now := k.o.Now().UTC()
-	return &cofferdam.Bundle{
-		Made: now, Until: now.Add(k.o.Bundles), Size: size, Digest: cofferdam.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), Commits: commits, Refs: refs,
-	}, nil
+	b.Made = k.o.Now().UTC()
+	b.Until = b.Made.Add(k.o.Bundles)
+	return &b, nil
 }
 
 func syncFolder(dir string) error {

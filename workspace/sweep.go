@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -29,26 +27,51 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Sweep gives notice of what will be removed, exports and removes what had its
-// notice a day ago, and removes bundles that are too old. What cannot be exported
-// stays, and its record says why.
+// Sweep gives notice of what will be removed, then exports and removes what had
+// its notice a day ago, and removes bundles that are too old. What cannot be
+// exported stays, and its record says why. One that somebody exports or removes
+// at the time is left to the next sweep.
 func (k *Keeper) Sweep(ctx context.Context) error {
 	k.sweep.Lock()
 	defer k.sweep.Unlock()
+	k.tick()
+	defer k.tick()
 	all, err := k.all(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, r := range all {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := k.tend(ctx, r); err != nil {
-			errs = append(errs, fmt.Errorf("workspace of %s: %w", short(r.Record), err))
+	for _, step := range []func(context.Context, one) error{k.tend, k.expire} { // an export takes a while, and holds up no notice
+		for _, v := range all {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := k.alone(ctx, v, step); err != nil {
+				errs = append(errs, fmt.Errorf("workspace of %s: %w", short(v.Record), err))
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// alone does a step for a workspace that nobody exports or removes meanwhile, and
+// with the record as it is by now.
+func (k *Keeper) alone(ctx context.Context, v one, step func(context.Context, one) error) error {
+	release, busy := k.tryHold(v.ID)
+	if busy != nil {
+		return nil
+	}
+	defer release()
+	seen := v.Record
+	r, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(*Record) error { return nil })
+	if err != nil {
+		return err
+	}
+	if r.Session != seen.Session || !r.Left.Equal(seen.Left) || r.Removed.IsZero() != seen.Removed.IsZero() {
+		return nil // the next sweep sees to what it has become
+	}
+	r.Size, r.Used, v.Record = v.Size, v.Used, r
+	return step(ctx, v)
 }
 
 // one is a workspace as the store and the keeper know it.
@@ -56,8 +79,12 @@ type one struct {
 	Record
 	disk  *sandbox.Workspace // nil: there is none
 	away  bool               // the keeper has no such tier now, and says nothing of what is there
+	due   time.Time          // its time is over then
 	until time.Time          // it is removed then, at the earliest
 }
+
+// stuck says that it is kept for no other reason than that its export failed.
+func (v one) stuck() bool { return v.Tried.After(v.Left) }
 
 // all puts together what store and keeper know, the newest first.
 func (k *Keeper) all(ctx context.Context) ([]one, error) {
@@ -90,7 +117,8 @@ func (k *Keeper) all(ctx context.Context) ([]one, error) {
 
 // schedule says until when each is kept: for the time that is set after its last
 // session, or, of those that together are too large, until now for the ones that
-// nobody used for longest.
+// nobody used for longest. What cannot be removed takes no room from others. Each
+// had its notice for a day before.
 func (k *Keeper) schedule(list []one) {
 	byUse := make([]*one, 0, len(list))
 	for i := range list {
@@ -101,46 +129,56 @@ func (k *Keeper) schedule(list []one) {
 	slices.SortStableFunc(byUse, func(a, b *one) int { return b.Left.Compare(a.Left) })
 	now, total := k.o.Now(), int64(0)
 	for _, v := range byUse {
-		v.until = v.Left.Add(k.o.Keep)
+		v.due = v.Left.Add(k.o.Keep)
 		if v.Keep > 0 {
-			v.until = v.Left.Add(min(v.Keep, k.o.Keep))
+			v.due = v.Left.Add(min(v.Keep, k.o.Keep))
 		}
-		if total += v.Used; k.o.MaxSize > 0 && total > k.o.MaxSize && v.until.After(now) {
-			v.until = now
+		if !v.stuck() {
+			total += v.Used
 		}
-		if told := v.Noticed.Add(Notice); !v.Noticed.IsZero() && told.After(v.until) {
-			v.until = told
-		} else if first := now.Add(Notice); v.Noticed.IsZero() && first.After(v.until) {
-			v.until = first
+		if k.o.MaxSize > 0 && total > k.o.MaxSize && v.due.After(now) {
+			v.due = now
+		}
+		rest := Notice
+		if !v.Noticed.IsZero() {
+			rest = k.rest(v.Ran)
+		}
+		if v.until = v.due; now.Add(rest).After(v.until) {
+			v.until = now.Add(rest)
 		}
 	}
 }
 
-// tend does what is due for one workspace.
+// tend does what is due for one workspace, but for its removal.
 func (k *Keeper) tend(ctx context.Context, v one) error {
 	now := k.o.Now()
+	set := func(change func(*Record)) error {
+		_, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error { change(r); return nil })
+		return err
+	}
+	if err := k.tendBundles(ctx, v.Record, now); err != nil {
+		return err
+	}
+	noticed := !v.Noticed.IsZero() && v.Ran <= k.running()
 	switch {
-	case !v.Removed.IsZero():
-		return k.dropBundle(ctx, v.Record, now)
-	case v.disk == nil && v.away:
+	case !v.Removed.IsZero() && v.disk != nil: // a box was being made when the clock was set
+		return set(func(r *Record) { r.Removed, r.Note, r.Left = time.Time{}, "", now.UTC() })
+	case !v.Removed.IsZero(), v.disk == nil && v.away:
 		return nil
 	case v.disk == nil && (v.Going || now.Sub(v.Left) > Notice): // never made, or somebody took it away
-		_, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
+		return set(func(r *Record) {
 			r.Going, r.Ready, r.Removed, r.Note = false, false, now.UTC(), "its disk is not there"
-			return nil
 		})
-		return err
 	case v.Going: // whoever was about to remove it was killed: it is begun anew
-		_, err := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error { r.Going = false; return nil })
-		return err
+		return set(func(r *Record) { r.Going = false })
 	case v.disk == nil, v.disk.Box != "":
 		return nil
-	case v.Noticed.IsZero() && !now.Before(v.until.Add(-Notice)):
+	case !noticed && !now.Before(v.due.Add(-Notice)):
 		return k.notice(ctx, v)
-	case v.Noticed.IsZero() || now.Before(v.until), now.Sub(v.Tried) < retryPause:
-		return nil
+	case noticed && now.Before(v.due.Add(-2*Notice)): // the clock was wrong, or there is more room than there was
+		return set(func(r *Record) { r.Noticed, r.Ran = time.Time{}, 0 })
 	}
-	return k.expire(ctx, v)
+	return nil
 }
 
 // notice puts on record that a workspace will be removed, and when.
@@ -157,15 +195,20 @@ func (k *Keeper) notice(ctx context.Context, v one) error {
 	k.o.Log.WarnContext(ctx, "a workspace will be removed", slog.String("task", short(v.Record)), slog.Time("until", until))
 	_, err = k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
 		if r.Left.Equal(v.Left) { // else a session has it
-			r.Noticed = now
+			r.Noticed, r.Ran = now, k.running()
 		}
 		return nil
 	})
 	return err
 }
 
-// expire removes a workspace whose time is over.
+// expire removes a workspace whose time is over, if it had its notice.
 func (k *Keeper) expire(ctx context.Context, v one) error {
+	now := k.o.Now()
+	waits := now.Sub(v.Tried) < retryPause && !v.Tried.After(now)
+	if !v.Removed.IsZero() || v.Going || v.disk == nil || v.disk.Box != "" || v.Noticed.IsZero() || now.Before(v.until) || waits {
+		return nil
+	}
 	why := fmt.Sprintf("nobody used it since %s", v.Left.UTC().Format(time.RFC3339))
 	r, err := k.export(ctx, v.Record)
 	if err == nil {
@@ -211,21 +254,6 @@ func (k *Keeper) remove(ctx context.Context, r Record, last cofferdam.SessionID,
 		return nil
 	})
 	return errors.Join(err, keepErr)
-}
-
-// dropBundle removes a bundle that was kept for long enough.
-func (k *Keeper) dropBundle(ctx context.Context, r Record, now time.Time) error {
-	if r.Bundle == nil || now.Before(r.Bundle.Until) {
-		return nil
-	}
-	if err := k.put(ctx, r, cofferdam.EventWorkspaceRemove, map[string]string{"bundle": string(r.Bundle.Digest), "why": "its export is too old"}); err != nil {
-		return err
-	}
-	if err := os.Remove(k.bundlePath(r.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	_, err := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error { r.Bundle = nil; return nil })
-	return err
 }
 
 func (k *Keeper) put(ctx context.Context, r Record, kind string, fields map[string]string) error {

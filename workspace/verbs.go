@@ -30,7 +30,7 @@ func (k *Keeper) List(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.W
 func (v one) word() cofferdam.Workspace {
 	w := cofferdam.Workspace{
 		Schema: "cofferdam/workspace/v1", ID: string(v.ID), Scope: v.Scope, Task: v.Task, Number: v.Number, Attempt: v.attempt(),
-		Tier: string(v.Tier), Size: v.Size, Used: v.Used, Made: v.Made, Left: v.Left, Noticed: v.Noticed, Removed: v.Removed, Note: v.Note, Bundle: v.Bundle,
+		Tier: string(v.Tier), Size: v.Size, Used: v.Used, Made: v.Made, Left: v.Left, Noticed: v.Noticed, Removed: v.Removed, Note: v.Note, Bundle: v.Bundle, Earlier: v.Earlier,
 	}
 	switch {
 	case !v.Removed.IsZero():
@@ -46,8 +46,18 @@ func (v one) word() cofferdam.Workspace {
 }
 
 // find returns the workspace of that name: its id or a prefix of it, or its
-// task's short name or id, which stand for the one of the latest attempt.
+// task's short name or id, which stand for the one of the latest attempt. After an
+// @ may stand how the digest of a bundle begins: then it has that one alone.
 func (k *Keeper) find(ctx context.Context, scope cofferdam.Scope, name string) (one, error) {
+	name, bundle, chosen := strings.Cut(name, "@")
+	v, err := k.named(ctx, scope, name)
+	if err == nil && chosen {
+		v.Record, err = v.choose(bundle)
+	}
+	return v, err
+}
+
+func (k *Keeper) named(ctx context.Context, scope cofferdam.Scope, name string) (one, error) {
 	all, err := k.all(ctx)
 	if err != nil {
 		return one{}, err
@@ -82,14 +92,35 @@ func (k *Keeper) View(ctx context.Context, scope cofferdam.Scope, name string) (
 	return v.word(), err
 }
 
+// claim finds a workspace and keeps it from being exported or removed by others;
+// it waits for one of them.
+func (k *Keeper) claim(ctx context.Context, scope cofferdam.Scope, name string) (one, func(), error) {
+	v, err := k.named(ctx, scope, name)
+	if err != nil {
+		return v, nil, err
+	}
+	release, err := k.hold(ctx, v.ID)
+	if err != nil {
+		return v, nil, err
+	}
+	if v, err = k.named(ctx, scope, string(v.ID)); err != nil { // as it is by now
+		release()
+	}
+	return v, release, err
+}
+
 // Export makes sure that there is a bundle of all that is in the workspace and
-// nowhere else, as it is now.
+// nowhere else, as it is now. Of a name with a bundle's digest that one is it.
 func (k *Keeper) Export(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Workspace, error) {
 	const op = "workspace.Export"
-	v, err := k.find(ctx, scope, name)
+	if strings.Contains(name, "@") {
+		return k.View(ctx, scope, name)
+	}
+	v, release, err := k.claim(ctx, scope, name)
 	if err != nil {
 		return cofferdam.Workspace{}, err
 	}
+	defer release()
 	w := v.word()
 	switch w.State {
 	case cofferdam.WorkspaceInUse:
@@ -136,7 +167,7 @@ func (k *Keeper) Bundle(ctx context.Context, scope cofferdam.Scope, name string)
 	if v.Bundle == nil {
 		return nil, &cofferdam.Error{Op: "workspace.Bundle", Kind: cofferdam.NotFound, Subject: "bundle of " + short(v.Record), Reason: "there is none", Hint: "cofferdam workspace export " + short(v.Record) + " makes it"}
 	}
-	f, err := os.Open(k.bundlePath(v.ID))
+	f, err := os.Open(k.bundlePath(v.ID, v.Bundle.Digest))
 	if err != nil {
 		return nil, broken(err)
 	}
@@ -145,14 +176,13 @@ func (k *Keeper) Bundle(ctx context.Context, scope cofferdam.Scope, name string)
 
 // Remove removes a workspace now; unless discard is set, what is in it and
 // nowhere else is exported before. Of one that is removed already it discards the
-// bundle, or does nothing.
+// bundles, or does nothing.
 func (k *Keeper) Remove(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, discard bool) error {
-	k.sweep.Lock()
-	defer k.sweep.Unlock()
-	v, err := k.find(ctx, scope, name)
+	v, release, err := k.claim(ctx, scope, name)
 	if err != nil {
 		return err
 	}
+	defer release()
 	r := v.Record
 	if v.disk != nil && v.disk.Box != "" {
 		return inUse("workspace.Remove", r)
@@ -169,9 +199,13 @@ func (k *Keeper) Remove(ctx context.Context, scope cofferdam.Scope, by cofferdam
 		}
 		return k.remove(ctx, r, v.Session, "removed by "+by.Name, by)
 	}
-	if !discard || r.Bundle == nil {
+	if !discard {
 		return nil
 	}
-	r.Bundle.Until = r.Bundle.Made
-	return k.dropBundle(ctx, r, k.o.Now())
+	for _, b := range r.bundles() {
+		if err := k.dropBundle(ctx, r, by, b, "removed by "+by.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

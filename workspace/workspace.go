@@ -54,12 +54,16 @@ type Record struct {
 	Made    time.Time           `json:"made"`
 	Left    time.Time           `json:"left"`
 	Noticed time.Time           `json:"noticed"`
+	Ran     time.Duration       `json:"ran"`     // how long servers had run when it was noticed
 	Going   bool                `json:"going"`   // it is being removed: no session gets it
 	Tried   time.Time           `json:"tried"`   // an export that failed
 	Looked  time.Time           `json:"looked"`  // that all in it is in Bundle, or in the repository
 	Removed time.Time           `json:"removed"` // zero while it is there
 	Note    string              `json:"note"`
 	Bundle  *cofferdam.Bundle   `json:"bundle"`
+	Earlier []cofferdam.Bundle  `json:"earlier,omitempty"` // of exports before that; none without Bundle
+	// Told is how long servers had run when a bundle's removal was noticed.
+	Told map[cofferdam.Digest]time.Duration `json:"told,omitempty"`
 }
 
 // Store keeps records. Errors are *cofferdam.Error: NotFound for what is not there.
@@ -93,14 +97,21 @@ type Options struct {
 	MaxSize int64            // optional; bytes of all workspaces together; 0: no bound
 	Bundles time.Duration    // optional; DefaultBundles
 	Now     func() time.Time // optional
-	Log     *slog.Logger     // optional
-	Point   func(string)     // optional; called at named steps, for tests that end the process
+	// Up is for how long this process has run, whatever its clock was set to
+	// meanwhile; optional.
+	Up    func() time.Duration
+	Log   *slog.Logger // optional
+	Point func(string) // optional; called at named steps, for tests that end the process
 }
 
 // Keeper is the workspaces of one installation. Safe for concurrent use.
 type Keeper struct {
-	o     Options
-	sweep sync.Mutex // one at a time
+	o      Options
+	before time.Duration // for which servers had run before this one
+	sweep  sync.Mutex    // one at a time
+
+	mu   sync.Mutex
+	held map[sandbox.WorkspaceID]chan struct{} // being exported or removed; guarded by mu
 }
 
 // New opens the folder of bundles and removes what a crash left half written.
@@ -113,6 +124,10 @@ func New(o Options) (*Keeper, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Up == nil {
+		began := time.Now()
+		o.Up = func() time.Duration { return time.Since(began) }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -129,7 +144,39 @@ func New(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, &cofferdam.Error{Op: "workspace.New", Kind: cofferdam.Unavailable, Subject: "folder " + o.Dir, Hint: "make it writable", Err: err}
 	}
-	return &Keeper{o: o}, nil
+	return &Keeper{o: o, before: readRunning(o.Dir), held: map[sandbox.WorkspaceID]chan struct{}{}}, nil
+}
+
+// hold waits until nobody exports or removes a workspace, and keeps others from it.
+func (k *Keeper) hold(ctx context.Context, id sandbox.WorkspaceID) (release func(), err error) {
+	for {
+		release, busy := k.tryHold(id)
+		if busy == nil {
+			return release, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// tryHold is hold for who does not wait: busy ends when it may try again.
+func (k *Keeper) tryHold(id sandbox.WorkspaceID) (release func(), busy <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if other := k.held[id]; other != nil {
+		return nil, other
+	}
+	done := make(chan struct{})
+	k.held[id] = done
+	return func() {
+		k.mu.Lock()
+		delete(k.held, id)
+		k.mu.Unlock()
+		close(done)
+	}, nil
 }
 
 var _ session.Workspaces = (*Keeper)(nil)
@@ -180,7 +227,7 @@ func (k *Keeper) Take(ctx context.Context, p session.Plan, t sandbox.Tier, image
 			r.Ready, r.Made = false, now
 		}
 		r.Tier, r.Session, r.Epoch, r.Image, r.Keep, r.Left = t, p.ID, epoch, image, keep, now
-		r.Removed, r.Noticed, r.Looked, r.Note = time.Time{}, time.Time{}, time.Time{}, ""
+		r.Removed, r.Noticed, r.Looked, r.Tried, r.Note = time.Time{}, time.Time{}, time.Time{}, time.Time{}, ""
 		return nil
 	})
 	return session.Lease{ID: r.ID, Epoch: epoch, Ready: r.Ready}, err

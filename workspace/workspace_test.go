@@ -51,12 +51,15 @@ func TestNoticeExportRemoval(t *testing.T) {
 	}
 	w.now = w.now.Add(DefaultBundles - time.Hour)
 	w.mustSweep()
-	w.wantKinds("notice", "export", "remove")
+	w.wantKinds("notice", "export", "remove", "notice") // of the bundle
 	w.now = w.now.Add(2 * time.Hour)
 	w.mustSweep()
-	w.wantKinds("notice", "export", "remove", "remove")
-	if left, err := os.ReadDir(w.dir); err != nil || len(left) > 0 {
-		t.Errorf("left in the folder: %v %v", left, err)
+	w.wantKinds("notice", "export", "remove", "notice")
+	w.now = w.now.Add(Notice)
+	w.mustSweep()
+	w.wantKinds("notice", "export", "remove", "notice", "remove")
+	if left := w.bundles(); len(left) > 0 {
+		t.Errorf("left in the folder: %v", left)
 	}
 }
 
@@ -124,8 +127,11 @@ func TestCrashBetweenExportAndRemoval(t *testing.T) {
 		t.Errorf("%d boxes read, %d disks are left", w.created, len(w.disks))
 	}
 	w.wantKinds("notice", "export", "remove")
-	if left, err := os.ReadDir(w.dir); err != nil || len(left) != 1 {
-		t.Errorf("in the folder: %v %v", left, err)
+	if left := w.bundles(); len(left) != 1 {
+		t.Errorf("in the folder: %v", left)
+	}
+	if half, err := filepath.Glob(filepath.Join(w.dir, "*.new*")); err != nil || len(half) > 0 {
+		t.Errorf("half written: %v %v", half, err)
 	}
 }
 

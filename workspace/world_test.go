@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type world struct {
 	sandbox.Lacks
 	t       *testing.T
 	now     time.Time
+	ahead   time.Duration // by which the clock was set ahead, in all
 	dir     string
 	point   func(string)
 	says    string // of a box that reads
@@ -52,7 +54,9 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 
 func (w *world) restart() {
 	w.t.Helper()
+	born := w.now.Add(-w.ahead)
 	o := Options{
+		Up:  func() time.Duration { return w.now.Add(-w.ahead).Sub(born) },
 		Dir: w.dir, Driver: worldDriver{w}, Store: worldStore{w}, Record: w, Now: func() time.Time { return w.now }, Point: func(name string) {
 			if w.point != nil {
 				w.point(name)
@@ -97,6 +101,19 @@ func (w *world) plan(number int64, attempt, try int) session.Plan {
 	return p
 }
 
+// bundles are the files of exports.
+func (w *world) bundles() []string {
+	w.t.Helper()
+	all, err := filepath.Glob(filepath.Join(w.dir, "*.bundle"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+// setClock sets the clock, ahead or back, in no time.
+func (w *world) setClock(by time.Duration) { w.now, w.ahead = w.now.Add(by), w.ahead+by }
+
 func (w *world) sweep() error { return w.k.Sweep(w.t.Context()) }
 
 func (w *world) mustSweep() {
@@ -126,6 +143,8 @@ func (w *world) wantKinds(want ...string) {
 // What a world is for a Keeper.
 
 func (w *world) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.silent == nil {
 		w.events = append(w.events, e)
 	}
@@ -174,6 +193,8 @@ func (w *world) List(context.Context) ([]sandbox.Status, error)             { re
 func (w *world) RemoveSnapshot(context.Context, sandbox.SnapshotID) error   { return nil }
 
 func (w *world) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.stuck == nil {
 		delete(w.disks, id)
 	}
@@ -187,6 +208,8 @@ func (w *world) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error
 type worldStore struct{ *world }
 
 func (s worldStore) Workspaces(context.Context) (list []Record, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, r := range s.records {
 		if r.Removed.IsZero() || r.Bundle != nil {
 			list = append(list, r)
@@ -199,6 +222,8 @@ func (s worldStore) Workspaces(context.Context) (list []Record, err error) {
 type worldDriver struct{ *world }
 
 func (d worldDriver) Workspaces(context.Context) (list []sandbox.Workspace, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, v := range d.disks {
 		list = append(list, v)
 	}
@@ -206,6 +231,8 @@ func (d worldDriver) Workspaces(context.Context) (list []sandbox.Workspace, err 
 }
 
 func (d worldDriver) Create(_ context.Context, s sandbox.Spec) (sandbox.Box, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.created++
 	if s.Workspace == "" || s.Epoch == 0 || s.Tier != sandbox.GVisor {
 		d.t.Errorf("box for an export: %+v", s)

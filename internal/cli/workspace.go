@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,7 +74,15 @@ func workspaceLabels(w cofferdam.Workspace) []label {
 			lines = append(lines, label{"ref", string(ref)})
 		}
 	}
+	for _, b := range w.Earlier {
+		lines = append(lines, label{"earlier bundle", fmt.Sprintf("%s, kept until %s: cofferdam workspace export %s", count(b.Commits, "commit"), stamp(b.Until), bundleName(w.ID[:min(14, len(w.ID))], b))})
+	}
 	return lines
+}
+
+// bundleName names one bundle of a workspace.
+func bundleName(workspace string, b cofferdam.Bundle) string {
+	return fmt.Sprintf("%s@%.12s", workspace, strings.TrimPrefix(string(b.Digest), "sha256:"))
 }
 
 func newWorkspaceView(a *app) *cobra.Command {
@@ -89,7 +98,7 @@ func newWorkspaceExport(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "export TASK|ID", Short: "Write what is in a workspace and nowhere else into a git bundle", Args: exactly("TASK|ID"), ValidArgsFunction: a.completeTasks,
 		Long: "Write what is in a workspace and in no branch of the repository into a git bundle: commits, and one commit of what was not committed. " +
-			"In a clone of the repository, git fetch FILE 'refs/heads/*:refs/heads/from-t-1/*' takes it up." + calling(),
+			"In a clone of the repository, git fetch FILE 'refs/heads/*:refs/heads/from-t-1/*' takes it up. TASK@DIGEST writes an earlier export that workspace view names." + calling(),
 		Example: "  cofferdam workspace export t-1 -o t-1.bundle",
 		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			w, err := cl.ExportWorkspace(c.Context(), args[0])
@@ -99,7 +108,9 @@ func newWorkspaceExport(a *app) *cobra.Command {
 			if a.json && (file == "" || file == "-") {
 				return a.object(w)
 			}
-			if err := a.write(c, file, func(ctx context.Context, out io.Writer) error { return cl.WorkspaceBundle(ctx, w.ID, out) }); err != nil {
+			if err := a.write(c, file, func(ctx context.Context, out io.Writer) error {
+				return cl.WorkspaceBundle(ctx, bundleName(w.ID, *w.Bundle), out)
+			}); err != nil {
 				return err
 			}
 			a.say("%s in %s", count(w.Bundle.Commits, "commit"), count(len(w.Bundle.Refs), "ref"))

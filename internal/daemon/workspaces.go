@@ -14,11 +14,12 @@ import (
 
 // keepWorkspaces opens what keeps workspaces from one session to the next.
 func (s *server) keepWorkspaces() (err error) {
-	w := s.Workspaces
+	w, began := s.Workspaces, time.Now()
 	s.workspaces, err = workspace.New(workspace.Options{
 		Dir: filepath.Join(s.State, "bundles"), Driver: s.boxes, Store: s.store, Record: s.trace.Host(), Log: s.log,
 		Keep: w.Keep, MaxSize: w.MaxSize, Bundles: w.Bundles, Point: s.crash(),
 		Now: func() time.Time { return time.Now().Add(s.ClockAhead) },
+		Up:  func() time.Duration { return time.Since(began) + s.ClockAhead }, // by the clock that nobody sets
 		Tips: func(ctx context.Context, id cofferdam.RepoID) (tips []cofferdam.Commit, err error) {
 			refs, err := s.mirror.Refs(ctx, id)
 			for _, c := range refs {
