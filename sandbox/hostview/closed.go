@@ -1,8 +1,10 @@
 package hostview
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,17 +30,36 @@ func (w *walk) below(path string, above int) {
 		return
 	}
 	defer unix.Close(dir)
-	var names []string
+	var names []string // the buffer is that of the folders below too
 	for {
 		n, err := unix.ReadDirent(dir, w.buf[:])
 		if err != nil || n <= 0 {
 			break
 		}
-		_, _, names = unix.ParseDirent(w.buf[:n], -1, names)
+		names = judged(w.buf[:n], names)
 	}
 	for _, name := range names {
 		w.look(dir, path, name)
 	}
+}
+
+// judged adds to names those of a folder's entries that need a look. Of every
+// other entry of /etc on a Debian, the folder itself says that it is a link.
+func judged(entries []byte, names []string) []string {
+	var e unix.Dirent
+	length, kind, text := unsafe.Offsetof(e.Reclen), unsafe.Offsetof(e.Type), unsafe.Offsetof(e.Name)
+	for len(entries) > int(text) {
+		size := int(binary.NativeEndian.Uint16(entries[length:]))
+		if size <= int(text) || size > len(entries) {
+			return names // no kernel says that
+		}
+		name, _, _ := strings.Cut(string(entries[text:size]), "\x00")
+		if k := entries[kind]; k != unix.DT_LNK && k != unix.DT_BLK && k != unix.DT_CHR && name != "." && name != ".." {
+			names = append(names, name)
+		}
+		entries = entries[size:]
+	}
+	return names
 }
 
 // look judges one entry of an open folder.

@@ -70,12 +70,12 @@ except OSError as e: print("refused")' ~/service/s.sock; `
 // would show it again.
 func TestDeafFolders(t *testing.T) {
 	sockets := []wall.Mount{{Kind: wall.Hidden, To: "/srv-test/a/s"}, {Kind: wall.Hidden, To: "/srv-test/a/t"}, {Kind: wall.Hidden, To: "/srv-test/b/s"}, {Kind: wall.Hidden, To: "/proc-test"}}
-	got := deafen(sockets, []wall.Mount{{Kind: wall.Bind, To: "/srv-test"}, {Kind: wall.Bind, To: "/srv-test/a"}, {Kind: wall.Hidden, To: "/srv-test/b/secret"}})
+	got := deafen(sockets, []wall.Mount{{Kind: wall.Bind, To: "/srv-test"}, {Kind: wall.Bind, To: "/srv-test/a"}, {Kind: wall.Hidden, To: "/srv-test/b/secret"}}, hostMounts())
 	if len(got) != 1 || got[0].To != "/srv-test/a" || got[0].Kind != wall.Deaf {
 		t.Errorf("%+v", got)
 	}
 	var names []string
-	for _, m := range deafen(many(), nil) {
+	for _, m := range deafen(many(), nil, hostMounts()) {
 		names = append(names, m.To)
 	}
 	if len(names) != maxDeaf {

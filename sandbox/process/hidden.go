@@ -29,7 +29,7 @@ func empty(path string) []wall.Mount {
 // neither a mount that is read-only nor Landlock keeps anybody from connecting.
 // That is those that are there when a box is made; in the folders that they are
 // in, also those that are made later, as a service does that starts again.
-func hostSockets(planned []wall.Mount, home string) []wall.Mount {
+func hostSockets(planned []wall.Mount, home string, mounts []hostMount) []wall.Mount {
 	var list []wall.Mount
 	for _, path := range socketNames() {
 		if !isSocket(path) {
@@ -43,7 +43,7 @@ func hostSockets(planned []wall.Mount, home string) []wall.Mount {
 			list = append(list, wall.Mount{Kind: wall.Hidden, To: path})
 		}
 	}
-	return append(deafen(list, planned), list...)
+	return append(deafen(list, planned, mounts), list...)
 }
 
 // socketsIn plans to hide those of other programs in folders that are bound over
@@ -98,12 +98,12 @@ const maxDeaf = 16
 
 // deafen plans to make the folders of sockets deaf. Not one that has another
 // mount below it, of the host or of the plan: what that hides would be in sight.
-func deafen(sockets, planned []wall.Mount) []wall.Mount {
+func deafen(sockets, planned []wall.Mount, mounts []hostMount) []wall.Mount {
 	if len(sockets) == 0 {
 		return nil
 	}
 	taken := slices.Clone(planned)
-	for _, m := range hostMounts() {
+	for _, m := range mounts {
 		taken = append(taken, wall.Mount{To: m.point})
 	}
 	var list []wall.Mount
@@ -160,8 +160,7 @@ func otherNames(mounts []hostMount, path string) []string {
 }
 
 // again plans to hide, under each other name, what the view has hidden or leaves out.
-func again(hidden []wall.Mount, home string) []wall.Mount {
-	mounts := hostMounts()
+func again(hidden []wall.Mount, home string, mounts []hostMount) []wall.Mount {
 	var list []wall.Mount
 	paths := []string{"/home", "/root", "/var", "/run"}
 	if home != "" {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -75,6 +76,28 @@ own = socket.socket(socket.AF_UNIX); own.bind("own.sock"); own.listen(); socket.
 	}
 	if got, _ := run(t, OneOff{Init: initProgram(t), Workspace: project}, text); got != "own\n" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestMountedInSettings: what the host has mounted in /etc is in sight again above
+// what hides its files by their names, and they stay hidden.
+func TestMountedInSettings(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("not run here: mounting needs root")
+	}
+	home, _ := person(t)
+	self := filepath.Join(filepath.Dir(initProgram(t)), "self.test")
+	if out, err := exec.Command("cp", "/proc/"+strconv.Itoa(os.Getpid())+"/exe", self).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const prepare = `cp -a /etc "$1/etc"; mkdir "$1/etc/extra" "$1/etc/vault.d"; mount --bind "$1/etc" /etc; mount -t tmpfs extra /etc/extra; mount -t tmpfs vault /etc/vault.d
+		umask 022; echo plain >/etc/extra/open; echo canary >/etc/extra/secret; chmod 600 /etc/extra/secret; echo canary >/etc/vault.d/token
+		cat /etc/extra/secret /etc/vault.d/token; exec "$2"`
+	cmd := exec.Command("unshare", "--mount", "sh", "-ec", prepare, "sh", t.TempDir(), self)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", runsAs + "=" + home, "COFFERDAM_TEST_INIT=" + initProgram(t), "COFFERDAM_TEST_TEXT=cat /etc/extra/open /etc/extra/secret /etc/vault.d/token 2>/dev/null || test ! -s /etc/shadow"}
+	out, err := cmd.CombinedOutput()
+	if want := "canary\ncanary\nplain\nexit 0 <nil>\n"; err != nil || string(out) != want { // twice outside: the control
+		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 }
 

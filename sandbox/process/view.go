@@ -56,21 +56,23 @@ func view(home wall.Mount, show []string) ([]wall.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
+	mounts := hostMounts()
 	hidden := hide(append(etc, hostview.ClosedEtc("/etc", etc)...))
-	list = append(append(list, settings()...), append(hidden, again(hidden, home.To)...)...)
+	list = append(append(list, settings(hidden, mounts)...), append(hidden, again(hidden, home.To, mounts)...)...)
 	if home.To != "" {
 		list = append(append(list, home), homeView(home.To, show)...)
 	}
-	return append(list, hostSockets(list, home.To)...), nil
+	return append(list, hostSockets(list, home.To, mounts)...), nil
 }
 
 // settings plans that what of /etc is hidden stays so while its files are
-// replaced. What the host has mounted in it is put there again.
-func settings() []wall.Mount {
+// replaced. What the host has mounted in it is put there again, unless it is hidden.
+func settings(hidden []wall.Mount, mounts []hostMount) []wall.Mount {
 	const etc = "/etc"
 	list := []wall.Mount{{Kind: wall.Deaf, To: etc}}
-	for _, m := range hostMounts() {
-		if m.point != etc && sandbox.Within(etc, m.point) {
+	for _, m := range mounts {
+		inside := func(h wall.Mount) bool { return sandbox.Within(h.To, m.point) }
+		if m.point != etc && sandbox.Within(etc, m.point) && !slices.ContainsFunc(hidden, inside) {
 			list = append(list, wall.Mount{Kind: wall.Bind, To: m.point, From: m.point, Optional: true})
 		}
 	}

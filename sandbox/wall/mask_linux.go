@@ -28,18 +28,23 @@ func (b *builder) deafen(to string) error {
 	if err := unix.Mount("mask", mask, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size="+strconv.Itoa(rootSize)); err != nil {
 		return err
 	}
-	err = b.mask(fd, to, mask)
+	names, err := b.mask(fd, to, mask)
 	if err == nil {
 		dir := "/proc/self/fd/" + strconv.Itoa(fd)
-		_ = unix.Mount("overlay", dir, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+mask+":"+dir)
+		if unix.Mount("overlay", dir, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+mask+":"+dir) == nil {
+			for _, name := range names {
+				b.masked[name] = true
+			}
+		}
 	}
 	// The overlay keeps it, and nobody else.
 	return errors.Join(err, unix.Unmount(mask, unix.MNT_DETACH), os.Remove(mask))
 }
 
 // mask makes a closed file for everything that the plan hides in the open folder
-// that is at to, unless a link is on the way or there: it stays one.
-func (b *builder) mask(folder int, to, mask string) error {
+// that is at to, unless a link is on the way or there: it stays one. It returns
+// what it made closed, by its path in the box.
+func (b *builder) mask(folder int, to, mask string) (names []string, err error) {
 	for _, m := range b.p.Mounts {
 		rel, below := strings.CutPrefix(m.To, to+"/")
 		if m.Kind != Hidden || !below {
@@ -51,20 +56,19 @@ func (b *builder) mask(folder int, to, mask string) error {
 		}
 		unix.Close(fd)
 		if err := maskParents(folder, rel, mask); err != nil {
-			return err
+			return nil, err
 		}
-		f, err := os.OpenFile(mask+"/"+rel, os.O_CREATE|os.O_EXCL, 0)
-		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) { // hidden already, or what it is in
+		fd, err = unix.Open(mask+"/"+rel, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0)
+		if err == unix.EEXIST || err == unix.ENOTDIR { // hidden already, or what it is in
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := f.Close(); err != nil {
-			return err
-		}
+		unix.Close(fd)
+		names = append(names, m.To)
 	}
-	return nil
+	return names, nil
 }
 
 // maskParents makes the folders above a path, with the modes that they have.

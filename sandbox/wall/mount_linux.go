@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -34,6 +35,7 @@ type builder struct {
 	devices []int  // by deviceNames
 	dirs    []bool // sources that are folders
 	known   map[string]bool
+	masked  map[string]bool // what an overlay has closed: nothing needs to be put over it
 }
 
 // Build makes the root folder and moves this process into it. The host's
@@ -50,7 +52,7 @@ func (p Plan) build() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts to ourselves: %w", err)
 	}
-	b := &builder{p: p, known: map[string]bool{"/": true}}
+	b := &builder{p: p, known: map[string]bool{"/": true}, masked: map[string]bool{}}
 	if err := b.open(); err != nil {
 		return err
 	}
@@ -116,8 +118,11 @@ func (b *builder) open() error {
 }
 
 // clone returns a mount of path with all below it, nowhere attached.
-func clone(path string, attr uint64) (int, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+func clone(path string, attr uint64) (int, error) { return cloneAt(unix.AT_FDCWD, path, attr) }
+
+// cloneAt is clone of a path relative to an open folder.
+func cloneAt(dir int, path string, attr uint64) (int, error) {
+	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return -1, err
 	}
@@ -180,6 +185,9 @@ func (b *builder) make(i int, m Mount) error {
 		options := fmt.Sprintf("mode=%o,size=%d,uid=%d,gid=%d", m.Mode, m.Size, m.UID, m.UID)
 		return b.mount("tmpfs", m.To, unix.MS_NOSUID|unix.MS_NODEV, options)
 	case Hidden:
+		if b.masked[m.To] {
+			return nil
+		}
 		return b.cover(m.To)
 	case Deaf:
 		return b.deafen(m.To)
@@ -257,7 +265,14 @@ func (b *builder) attach(mount int, to string) error {
 		return err
 	}
 	defer unix.Close(target)
+	b.unmask(to)
 	return unix.MoveMount(mount, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// unmask forgets what an overlay has closed where something is mounted over it:
+// what was under the overlay may be in sight again, and has to be covered.
+func (b *builder) unmask(to string) {
+	maps.DeleteFunc(b.masked, func(name string, _ bool) bool { return name == to || strings.HasPrefix(name, to+"/") })
 }
 
 // mount mounts a new file system at a path of the new root.
@@ -267,6 +282,7 @@ func (b *builder) mount(kind, to string, flags uintptr, options string) error {
 		return err
 	}
 	defer unix.Close(target)
+	b.unmask(to)
 	return unix.Mount(kind, "/proc/self/fd/"+strconv.Itoa(target), kind, flags, options)
 }
 
@@ -369,17 +385,20 @@ func (b *builder) process(to string) error {
 	if err := closeIPv6(base + to); err != nil && !errors.Is(err, fs.ErrNotExist) && !b.p.Joined {
 		return fmt.Errorf("turn off ipv6: %w", err)
 	}
-	for _, name := range procHidden {
-		if err := b.cover(to + "/" + name); err != nil {
-			return fmt.Errorf("hide %s: %w", name, err)
-		}
+	proc, err := os.Open(base + to)
+	if err != nil {
+		return err
 	}
-	entries, err := os.ReadDir(base + to)
+	defer proc.Close()
+	entries, err := proc.ReadDir(-1)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := b.hostWide(to, e); err != nil {
+		if e.Name()[0] <= '9' || e.Type()&fs.ModeSymlink != 0 { // a process, or its own
+			continue
+		}
+		if err := b.hostWide(int(proc.Fd()), e.Name()); err != nil {
 			return fmt.Errorf("close %s: %w", e.Name(), err)
 		}
 	}
@@ -388,28 +407,31 @@ func (b *builder) process(to string) error {
 
 // hostWide closes an entry of /proc that is no process but speaks for the whole
 // host: a box of root's is its owner, and many of them ask for no more. What is
-// not for everybody is hidden, and the rest can be read only.
-func (b *builder) hostWide(to string, e fs.DirEntry) error {
-	name := to + "/" + e.Name()
-	if e.Name()[0] <= '9' || e.Type()&fs.ModeSymlink != 0 || slices.Contains(procHidden, e.Name()) {
-		return nil
-	}
-	info, err := e.Info()
+// not for everybody, or tells too much, is hidden, and the rest can be read only.
+// Nothing but the kernel makes names in proc, so that none leads elsewhere.
+func (b *builder) hostWide(proc int, name string) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(proc, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	folder := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	dir, from := proc, name
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // its module was unloaded
+	case err == unix.ENOENT: // its module was unloaded
 		return nil
 	case err != nil:
 		return err
-	case info.Mode()&0o004 == 0 && !info.IsDir():
-		return b.cover(name)
-	case info.Mode()&0o222 == 0 && !info.IsDir() && os.Geteuid() != 0:
+	case slices.Contains(procHidden, name), st.Mode&0o004 == 0 && !folder:
+		if dir, from = unix.AT_FDCWD, base+"/.closed"; folder {
+			from = base + "/.hidden"
+		}
+	case st.Mode&0o222 == 0 && !folder && os.Geteuid() != 0:
 		return nil // root would change its mode, for the whole host
 	}
-	mount, err := clone(base+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	mount, err := cloneAt(dir, from, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return err
 	}
-	return b.attach(mount, name)
+	defer unix.Close(mount)
+	return unix.MoveMount(mount, "", proc, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 // dev makes /dev with size bytes of shared memory.
