@@ -37,12 +37,12 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 		return nil, err
 	}
 	d := &drivers{log: log, of: map[sandbox.Tier]sandbox.Driver{sandbox.GVisor: kernel}, close: []func(context.Context) error{kernel.Close}}
-	if s.inUser() {
-		return d, nil // of an ordinary user the other tiers take root
-	}
-	plain, err := process.New(process.Options{Root: filepath.Join(s.state, "process"), Workspaces: filepath.Join(s.kept, "process", "workspaces"), Init: o.Init, Log: log})
+	plain, err := process.New(s.plain(o))
 	if d.missed(sandbox.Process, err) {
 		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
+	}
+	if s.inUser() {
+		return d, nil // of an ordinary user the other tiers take root
 	}
 	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Monitor: s.monitor, Workspaces: filepath.Join(s.kept, "microvm", "workspaces"), Log: log})
 	if d.missed(sandbox.MicroVM, err) {
@@ -53,6 +53,14 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 		d.close = append(d.close, machines.Close)
 	}
 	return d, nil
+}
+
+// plain says where the driver of tier process works, beside that of tier gvisor.
+func (s settings) plain(o gvisor.Options) process.Options {
+	return process.Options{
+		Root: filepath.Join(s.state, "process"), Workspaces: filepath.Join(s.kept, "process", "workspaces"), Init: o.Init, Log: o.Log,
+		Watched: o.Watched, User: o.User,
+	}
 }
 
 // missed says in the log that a tier's driver could not be opened.
@@ -80,24 +88,17 @@ func (s settings) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kernel := sandbox.OfferOf(sandbox.GVisor)
-	if s.inUser() {
-		kernel = gvisor.UserOffer()
-	}
-	findings := gvisor.Check(ctx, o)
+	kernel, plain := gvisor.Check(ctx, o), process.Check(ctx, s.plain(o))
 	if s.inUser() {
 		dir, err := ownGroup()
-		findings = groupsOf(findings, dir, err)
-	}
-	list := []sandbox.Survey{sandbox.NewSurvey(kernel, findings)}
-	if s.inUser() {
-		for _, t := range []sandbox.Tier{sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
-			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), notOfUser(t)))
+		kernel, plain = groupsOf(kernel, dir, err), groupsOf(plain, dir, err)
+		list := []sandbox.Survey{sandbox.NewSurvey(gvisor.UserOffer(), kernel), sandbox.NewSurvey(process.OfferOf(true, watched(plain)), plain)}
+		for _, t := range []sandbox.Tier{sandbox.MicroVM, sandbox.Emulated} {
+			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), notOfUser()))
 		}
 		return print(os.Stdout, list)
 	}
-	list = append(list, sandbox.NewSurvey(sandbox.OfferOf(sandbox.Process),
-		process.Check(ctx, process.Options{Root: filepath.Join(s.state, "process"), Init: o.Init})))
+	list := []sandbox.Survey{sandbox.NewSurvey(sandbox.OfferOf(sandbox.GVisor), kernel), sandbox.NewSurvey(process.OfferOf(false, watched(plain)), plain)}
 	return print(os.Stdout, append(list, s.examineMachines(ctx, o.Init)...))
 }
 
@@ -117,17 +118,12 @@ func (s settings) chosenMonitor() string {
 	return string(data)
 }
 
-// notOfUser says why an ordinary user's keeper has no boxes of a tier.
-func notOfUser(t sandbox.Tier) []sandbox.Finding {
-	f := sandbox.Finding{Name: "root", Level: sandbox.Fail}
-	if t == sandbox.Process {
-		f.Detail = "a keeper tells the commands of such a box apart by group ids that the range of an ordinary user does not have"
-		f.Fix = "run the keeper as root; cofferdam run makes such a box for one command, without a keeper and without root"
-	} else {
-		f.Detail = "a monitor of machines has a user, devices and mounts of its own, which this version gives it as root alone"
-		f.Fix = "run the keeper as root"
-	}
-	return []sandbox.Finding{f}
+// notOfUser says why an ordinary user's keeper has no boxes of the tiers of machines.
+func notOfUser() []sandbox.Finding {
+	return []sandbox.Finding{{
+		Name: "root", Level: sandbox.Fail, Fix: "run the keeper as root",
+		Detail: "a monitor of machines has a user, devices and mounts of its own, which this version gives it as root alone",
+	}}
 }
 
 // examineMachines looks at the tiers of machines, in a folder that is removed

@@ -39,37 +39,63 @@ func (p place) asUser(t *testing.T, args ...string) *exec.Cmd {
 // is theirs, however it ends.
 func TestUserKeeper(t *testing.T) {
 	p := userPlace(t)
-	if out, err := p.asUser(t, "--detach", "--pool", "0").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	pid := p.holder(t)
-	t.Cleanup(func() { p.end(t, pid, syscall.SIGKILL) })
-	info, err := os.Stat(p.socket)
-	if err != nil || info.Sys().(*syscall.Stat_t).Uid != sandboxtest.UserID || info.Mode().Perm() != 0o600 {
-		t.Errorf("socket: %v, %v", info, err)
-	}
-	// Root does not take a user's keeper for its own.
-	if _, err := keeper.Dial(context.Background(), p.socket); cofferdam.KindOf(err) != cofferdam.Forbidden {
-		t.Errorf("root's call: %v", err)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := sandboxtest.AsUser(t, sandboxtest.OpenCopy(t, self), "-test.v", "-test.run=^TestUserKeeperMakesBoxes$")
-	client.Env = append(client.Env, socketVariable+"="+p.socket)
-	if out, err := client.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
-		t.Errorf("as its user: %v: %s", err, out)
+	self = sandboxtest.OpenCopy(t, self)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		if out, err := p.asUser(t, "--detach", "--pool", "0").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		pid := p.holder(t)
+		t.Cleanup(func() { p.end(t, pid, syscall.SIGKILL) })
+		info, err := os.Stat(p.socket)
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != sandboxtest.UserID || info.Mode().Perm() != 0o600 {
+			t.Errorf("socket: %v, %v", info, err)
+		}
+		// Root does not take a user's keeper for its own.
+		if _, err := keeper.Dial(context.Background(), p.socket); cofferdam.KindOf(err) != cofferdam.Forbidden {
+			t.Errorf("root's call: %v", err)
+		}
+		left := "98765." + pidText(pid) // for how long two processes sleep that the keeper's end is to end
+		client := sandboxtest.AsUser(t, self, "-test.v", "-test.run=^TestUserKeeperMakesBoxes$")
+		client.Env = append(client.Env, socketVariable+"="+p.socket, leftVariable+"="+left)
+		if out, err := client.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("as its user: %v: %s", err, out)
+		}
+		if n := sleepers(left); n != 2 {
+			t.Errorf("control: %d processes of its box", n)
+		}
+		p.end(t, pid, sig)
+		for deadline := time.Now().Add(30 * time.Second); sleepers(left) > 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("after signal %v %d processes of its box go on", sig, sleepers(left))
+			}
+		}
 	}
-	p.end(t, pid, syscall.SIGTERM)
 	log, err := os.ReadFile(filepath.Join(p.state, "keeper.log"))
 	if err != nil || !strings.Contains(string(log), "every box with it") {
 		t.Errorf("its log: %v: %s", err, log)
 	}
 }
 
+// sleepers counts the host's processes that are "sleep" for so long.
+func sleepers(long string) (n int) {
+	list, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is good
+	for _, path := range list {
+		if data, err := os.ReadFile(path); err == nil && string(data) == "sleep\x00"+long+"\x00" {
+			n++
+		}
+	}
+	return n
+}
+
 // socketVariable is where TestUserKeeperMakesBoxes finds a keeper.
 const socketVariable = "COFFERDAM_TEST_SOCKET"
+
+// leftVariable says for how long what it leaves behind sleeps.
+const leftVariable = "COFFERDAM_TEST_LEFT"
 
 func TestUserKeeperMakesBoxes(t *testing.T) {
 	socket := os.Getenv(socketVariable)
@@ -81,23 +107,34 @@ func TestUserKeeperMakesBoxes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := create(t, c)
-	var out bytes.Buffer
-	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: "one", Shell: "id -u; exit 7"}, &out, nil)
-	if err != nil || r.Exit != 7 || out.String() != "1000\n" {
-		t.Errorf("%q, %+v, %v", out.String(), r, err)
+	for _, tier := range []sandbox.Tier{sandbox.GVisor, sandbox.Process} {
+		b := createOf(t, c, tier)
+		var out bytes.Buffer
+		r, err := sandbox.Run(ctx, b, sandbox.Command{ID: "one", Shell: "id -u; exit 7"}, &out, nil)
+		if err != nil || r.Exit != 7 || out.String() != "1000\n" {
+			t.Errorf("%s: %q, %+v, %v", tier, out.String(), r, err)
+		}
+		s, err := b.Status(ctx)
+		if err != nil || s.Tier != tier || !slices.Contains(s.Flags, "limits=watched") || !slices.Contains(s.Flags, "workspace=memory") {
+			t.Errorf("status %+v, %v", s, err)
+		}
+		q, err := b.Wire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Close()
+		if err := b.Destroy(ctx); err != nil {
+			t.Error(err)
+		}
 	}
-	s, err := b.Status(ctx)
-	if err != nil || s.Tier != sandbox.GVisor || !slices.Contains(s.Flags, "limits=watched") || !slices.Contains(s.Flags, "workspace=memory") {
-		t.Errorf("status %+v, %v", s, err)
-	}
-	q, err := b.Wire(ctx)
-	if err != nil {
+	// One is left for the keeper to end.
+	b, left := createOf(t, c, sandbox.Process), os.Getenv(leftVariable)
+	if err := b.Start(ctx, sandbox.Command{ID: "left", Shell: "setsid sleep " + left + " & sleep " + left}); err != nil {
 		t.Fatal(err)
 	}
-	q.Close()
-	if err := b.Destroy(ctx); err != nil {
-		t.Error(err)
+	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: "seen", Shell: "until pgrep -c -f '^sleep " + left + "$' | grep -q 2; do sleep 0.05; done"}, nil, nil)
+	if err != nil || r.Exit != 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
@@ -154,15 +191,26 @@ func TestUserChecks(t *testing.T) {
 	}) {
 		t.Errorf("control groups: %+v", s.Findings)
 	}
-	for _, tier := range []sandbox.Tier{sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
+	plain := list[sandbox.Process]
+	if !plain.Usable || slices.Contains(plain.Can, sandbox.CanPause) || slices.Contains(plain.Can, sandbox.CanKeep) || !slices.Contains(plain.Can, sandbox.CanImage) {
+		t.Errorf("%+v", plain)
+	}
+	if !slices.ContainsFunc(plain.Findings, func(f sandbox.Finding) bool {
+		return f.Name == "process-control-groups" && f.Level == sandbox.Warn && strings.Contains(f.Detail, "watched") && strings.Contains(f.Fix, "Delegate=")
+	}) {
+		t.Errorf("control groups: %+v", plain.Findings)
+	}
+	for _, tier := range []sandbox.Tier{sandbox.MicroVM, sandbox.Emulated} {
 		if f, missing := list[tier].Missing(); !missing || f.Fix == "" || list[tier].Usable {
 			t.Errorf("%s: %+v", tier, list[tier])
 		}
 	}
 	// Who demands limits has no tier.
 	out, err = p.asUser(t, "--check", "--limits", "required").Output()
-	if f, missing := surveys(t, out)[sandbox.GVisor].Missing(); err == nil || !missing || f.Name != "control-groups" {
-		t.Errorf("with limits: %v, %+v", err, f)
+	for _, tier := range []sandbox.Tier{sandbox.GVisor, sandbox.Process} {
+		if f, missing := surveys(t, out)[tier].Missing(); err == nil || !missing || !strings.HasSuffix(f.Name, "control-groups") {
+			t.Errorf("%s with limits: %v, %+v", tier, err, f)
+		}
 	}
 	// Without a range of ids there is none either.
 	cmd := exec.Command(filepath.Join(p.bin, "cofferdam-keeper"), "--check", "--state", p.state)
