@@ -66,16 +66,18 @@ func (m Machine) npmrc(path string) map[string]string {
 // one keeps its files.
 const pipDefault = `from pip._internal.models.index import PyPI as p; print(p.simple_url); print("https://" + p.file_storage_domain)`
 
-// pip returns the hosts of the index and of the extra ones; without a setting
-// pip itself is asked for its index, whose files come from a second host.
+// pip returns the hosts of the index and of the extra ones, those of uv included;
+// without a setting pip itself is asked for its index, whose files come from a
+// second host.
 func (m Machine) pip(ctx context.Context) []string {
-	if !m.has("pip") && !m.has("pip3") {
-		return nil
-	}
+	uv, extraOfUV := m.uvIndexes()
 	index, extra := m.pipIndexes()
 	var hosts []string
-	for _, u := range append(strings.Fields(extra), index) {
+	for _, u := range append(append(strings.Fields(extra), extraOfUV...), uv, index) {
 		hosts = append(hosts, hostOf(u))
+	}
+	if !m.has("pip") && !m.has("pip3") {
+		return hosts
 	}
 	if index == "" {
 		for _, u := range strings.Fields(string(m.output(ctx, "python3", "-c", pipDefault))) {

@@ -43,9 +43,12 @@ func Variables(ctx context.Context, m Machine) []string {
 		add("GOPROXY", strings.Join(proxies, ","))
 		add("GOSUMDB", lines[1])
 	}
-	if index, _ := m.pipIndexes(); index != "" {
-		add("PIP_INDEX_URL", bare(index))
+	index, _ := m.pipIndexes()
+	add("PIP_INDEX_URL", bare(index))
+	if uv, _ := m.uvIndexes(); uv != "" {
+		index = uv
 	}
+	add("UV_DEFAULT_INDEX", bare(index)) // uv reads nothing of pip's
 	return env
 }
 

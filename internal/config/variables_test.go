@@ -14,7 +14,7 @@ func TestVariables(t *testing.T) {
 	want := []string{
 		"NPM_CONFIG_REGISTRY=https://npm.example.com/path/",
 		"GOPROXY=https://go.example.com,direct", "GOSUMDB=off",
-		"PIP_INDEX_URL=https://pip.example.com/simple",
+		"PIP_INDEX_URL=https://pip.example.com/simple", "UV_DEFAULT_INDEX=https://pip.example.com/simple",
 	}
 	if diff := cmp.Diff(want, Variables(t.Context(), m)); diff != "" {
 		t.Errorf("variables differ (-want +got):\n%s", diff)
