@@ -112,7 +112,7 @@ func (c *command) spawn(s guest.Start) (pid, exit int, reason string) {
 			Setsid: true,
 			Credential: &syscall.Credential{
 				Uid: uint32(c.box.config.UID), Gid: uint32(c.box.config.GID),
-				Groups: guest.Marks(c.number, c.box.config.FewIDs),
+				Groups: []uint32{guest.Mark(c.number, c.box.config.FewIDs)},
 			},
 		},
 	}

@@ -60,8 +60,7 @@ func (b *box) kill(number uint32, c *command) {
 	if c != nil {
 		<-c.started
 	}
-	own := guest.Marked(guest.Marks(number, b.config.FewIDs))
-	left := b.sweep(func(mark uint32) bool { return mark == own })
+	left := b.sweep(func(mark uint32) bool { return mark == guest.MarkBase+number })
 	b.sendJSON(guest.KindKilled, number, guest.Killed{Left: left})
 }
 
@@ -87,7 +86,7 @@ type process struct {
 // sweep kills every process whose mark is meant and returns how many are left.
 // Those that ended are reaped by then, so that they count for nobody who comes.
 //
-// A mark is supplementary groups: they are inherited, and taking them off needs a
+// A mark is a supplementary group: it is inherited, and taking it off needs a
 // capability no command has. One way around it is known, in a user namespace of
 // one's own: then a process has no mark at all. So, as every process of our
 // namespace is a command's, an unmarked process of an ordinary user dies with
@@ -243,13 +242,11 @@ func parseStatus(pid int, status []byte) process {
 	if uids := bytes.Fields(field(status, "Uid")); len(uids) > 0 {
 		p.uid, _ = strconv.Atoi(string(uids[0]))
 	}
-	var groups []uint32
 	for _, g := range bytes.Fields(field(status, "Groups")) {
-		if n, err := strconv.ParseUint(string(g), 10, 32); err == nil {
-			groups = append(groups, uint32(n))
+		if n, err := strconv.ParseUint(string(g), 10, 32); err == nil && guest.Marked(uint32(n)) != 0 {
+			p.mark = guest.Marked(uint32(n))
 		}
 	}
-	p.mark = guest.Marked(groups)
 	return p
 }
 

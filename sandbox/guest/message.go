@@ -28,8 +28,8 @@ type Config struct {
 	// them while the talk is quiet. Disks are folders that are disks of the box.
 	OwnKernel bool     `json:"own_kernel,omitempty"`
 	Disks     []string `json:"disks,omitempty"`
-	// FewIDs says that the box's user namespace has no ids above 65,535: two groups
-	// mark a command instead of one.
+	// FewIDs says that the box's user namespace has no ids above 65,535: groups
+	// that mark commands are above FewBase.
 	FewIDs bool `json:"few_ids,omitempty"`
 	// Identity is who the box is. Its zero value changes nothing.
 	Identity Identity `json:"identity"`
@@ -89,41 +89,28 @@ type Start struct {
 // without CAP_SETGID, which none of them has.
 const MarkBase = 1 << 30
 
-// Where a box has few ids, two groups mark a command: the low and the high digit
-// of its number, of which each has MarkDigits values. FirstMark is the first id of
-// the low one; those of the high one follow.
-const (
-	FirstMark  = 40_000
-	MarkDigits = 1 << 12
-	maxMark    = MarkDigits * MarkDigits
-)
+// FewBase is what MarkBase is where ids end at 65,535, as in the range of an
+// ordinary user: there MaxCommands ids above it are those of marks.
+const FewBase = 40_000
 
-// Marks are the groups that mark the processes of a command.
-func Marks(command uint32, fewIDs bool) []uint32 {
-	if !fewIDs {
-		return []uint32{MarkBase + command}
+// Mark is the group that marks the processes of a command.
+func Mark(command uint32, fewIDs bool) uint32 {
+	if fewIDs {
+		return FewBase + command
 	}
-	return []uint32{FirstMark + command%MarkDigits, FirstMark + MarkDigits + command/MarkDigits%MarkDigits}
+	return MarkBase + command
 }
 
-// Marked returns MarkBase and the number of the command that groups mark; 0 if
-// they mark none.
-func Marked(groups []uint32) uint32 {
-	low, high := uint32(maxMark), uint32(maxMark)
-	for _, g := range groups {
-		switch {
-		case g > MarkBase && g <= MarkBase+maxMark:
-			return g
-		case g >= FirstMark && g < FirstMark+MarkDigits:
-			low = g - FirstMark
-		case g >= FirstMark+MarkDigits && g < FirstMark+2*MarkDigits:
-			high = g - FirstMark - MarkDigits
-		}
+// Marked returns MarkBase and the number of the command that a group marks; 0 if
+// it marks none.
+func Marked(group uint32) uint32 {
+	switch {
+	case group > MarkBase && group <= MarkBase+1<<24:
+		return group
+	case group > FewBase && group <= FewBase+MaxCommands:
+		return MarkBase + group - FewBase
 	}
-	if low == maxMark || high == maxMark {
-		return 0
-	}
-	return MarkBase + high*MarkDigits + low
+	return 0
 }
 
 // AppendStart appends s as the package comment says.

@@ -15,10 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
-	"cofferdam/sandbox/mount"
 )
 
 // limitsWatched is a box without a control group, as Status says it among the
@@ -68,7 +66,7 @@ type ids struct{ first, count int }
 // and the groups that mark commands. They are the same outside, where the keeper is.
 func userIDs() []ids { return []ids{{0, 1}, {sandbox.UserID, 1}} }
 
-func groupIDs() []ids { return append(userIDs(), ids{guest.FirstMark, 2 * guest.MarkDigits}) }
+func groupIDs() []ids { return append(userIDs(), ids{guest.FewBase + 1, guest.MaxCommands}) }
 
 // same maps ids to themselves.
 func same(list []ids) (maps []syscall.SysProcIDMap) {
@@ -106,38 +104,6 @@ func mapped(text string, r ids) bool {
 		}
 	}
 	return false
-}
-
-// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size.
-func (b *box) makeInMemory(size int64) error {
-	info, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return err
-	}
-	if free := kib(info, "MemAvailable"); free < size {
-		return &cofferdam.Error{
-			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
-			Reason: fmt.Sprintf("an ordinary user's workspaces are in memory; it may grow to %d MiB, and %d MiB are free", size>>20, free>>20),
-			Hint:   "give a smaller limit of disk, or run the keeper as root",
-		}
-	}
-	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", size, size/mount.BytesPerInode(size), sandbox.UserID, sandbox.UserID)
-	return unix.Mount("cofferdam", b.path("work"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
-}
-
-// kib reads a line of "name: number kB" and returns it in bytes; 0 if there is
-// none. The last line counts: a process chooses the text of the first.
-func kib(text []byte, name string) int64 {
-	i := bytes.LastIndex(append([]byte("\n"), text...), []byte("\n"+name+":"))
-	if i < 0 {
-		return 0
-	}
-	f := bytes.Fields(text[i+len(name)+1:])
-	if len(f) == 0 {
-		return 0
-	}
-	n, _ := strconv.ParseInt(string(f[0]), 10, 64) // the kernel writes numbers
-	return n << 10
 }
 
 // pidFile, in a box's folder, says which process its pid 1 is: its number, and
