@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 )
 
@@ -61,5 +63,24 @@ func TestImageIsBounded(t *testing.T) {
 				t.Errorf("still mounted: %q, %v", found, err)
 			}
 		})
+	}
+}
+
+// TestRoom: a workspace that could never be full is refused with what is there.
+func TestRoom(t *testing.T) {
+	if err := Room("op", t.TempDir(), 1<<20); err != nil {
+		t.Errorf("1 MiB: %v", err)
+	}
+	err := Room("op", t.TempDir(), 1<<60)
+	if cofferdam.KindOf(err) != cofferdam.Exhausted || !strings.Contains(err.Error(), "it may grow to 1099511627776 MiB") || !strings.Contains(cofferdam.HintOf(err), "smaller limit") {
+		t.Errorf("an exbibyte on disk: %v (%s)", err, cofferdam.HintOf(err))
+	}
+	if err := Sized("op", t.TempDir(), 1<<60); cofferdam.KindOf(err) != cofferdam.Exhausted || !strings.Contains(cofferdam.HintOf(err), "as root") {
+		t.Errorf("an exbibyte in memory: %v (%s)", err, cofferdam.HintOf(err))
+	}
+	for text, want := range map[string]int64{"": 0, "A: 1 kB\nB: 2 kB\n": 2 << 10, "B: 3 kB\nA: B: 9 kB\nB: 2 kB": 2 << 10, "B:\n": 0, "B: x kB\n": 0, "BB: 7 kB\n": 0} {
+		if got := Kilobytes([]byte(text), "B"); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/mount"
@@ -68,12 +67,9 @@ func (b *box) build(ctx context.Context) error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
-	size := b.spec.Limits.Disk
-	if free, _, err := mount.Space(b.dir); err == nil && free < size && b.spec.Workspace == "" && !b.d.o.User {
-		return &cofferdam.Error{
-			Op: opCreate, Kind: cofferdam.Exhausted, Subject: "workspace",
-			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
-			Hint:   "free space there, or give a smaller limit of disk",
+	if b.spec.Workspace == "" && !b.d.o.User {
+		if err := mount.Room(opCreate, b.dir, b.spec.Limits.Disk); err != nil {
+			return err
 		}
 	}
 	plan, err := b.plan()

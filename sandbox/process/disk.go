@@ -39,7 +39,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		return disk.Empty(dir)
 	}
 	if b.d.o.User {
-		return b.makeInMemory(size)
+		return mount.Sized(opCreate, b.path("work"), size)
 	}
 	if quota.Enforced(b.dir) {
 		if b.project, err = b.d.projects.Begin(dir, size, size/mount.BytesPerInode(size)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/mount"
 )
 
 // How often the memory of a box without a control group is looked at.
@@ -177,10 +178,10 @@ func status(proc *os.Root, pid string) (anon, shared int64) {
 	if err != nil || dying(text) {
 		return 0, 0
 	}
-	if bytes.Contains(text, []byte("\nState:\tZ")) && kib(text, "Threads")>>10 > 1 {
+	if bytes.Contains(text, []byte("\nState:\tZ")) && mount.Kilobytes(text, "Threads")>>10 > 1 {
 		text = thread(proc, pid) // its first thread has ended and shows nothing
 	}
-	return kib(text, "RssAnon"), kib(text, "RssShmem")
+	return mount.Kilobytes(text, "RssAnon"), mount.Kilobytes(text, "RssShmem")
 }
 
 // thread is the status of one thread of a process that still runs.
@@ -208,7 +209,7 @@ func exactly(proc *os.Root, pid string) (anon, shared int64) {
 	if err != nil {
 		return anon, shared
 	}
-	return kib(text, "Pss_Anon"), kib(text, "Pss_Shmem")
+	return mount.Kilobytes(text, "Pss_Anon"), mount.Kilobytes(text, "Pss_Shmem")
 }
 
 // dying says whether a process has been killed and only has to notice.
