@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -108,11 +109,23 @@ func Settle() error {
 	if _, err := io.ReadFull(os.NewFile(passed, "ids"), one); err != nil {
 		return refused(errors.New("it was given no ids"))
 	}
-	if err := errors.Join(unix.Setgroups(nil), unix.Setresgid(0, 0, 0), unix.Setresuid(0, 0, 0)); err != nil {
+	runtime.LockOSThread() // the thread that lets go of rights is the one that goes on
+	if err := errors.Join(unix.Setgroups(nil), unix.Setresgid(0, 0, 0), unix.Setresuid(0, 0, 0), noHeirs()); err != nil {
 		return refused(err)
 	}
 	args := append([]string{os.Args[0]}, os.Args[2:]...)
 	return refused(unix.Exec("/proc/self/exe", args, append(os.Environ(), startedVariable+"=1")))
+}
+
+// noHeirs takes away what this thread's rights would be to programs of other users.
+func noHeirs() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&head, &sets[0]); err != nil {
+		return err
+	}
+	sets[0].Inheritable, sets[1].Inheritable = 0, 0
+	return unix.Capset(&head, &sets[0])
 }
 
 // startedVariable tells a program that Settle has started it. It is read and

@@ -61,7 +61,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits()), Limits: b.spec.Limits, Image: b.spec.Image,
+		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits(), b.d.cgroups), Limits: b.spec.Limits, Image: b.spec.Image,
 		Created: b.created, Changes: b.Life.Changes(), Workspace: b.kept.About(),
 	}
 	last := s.Changes[len(s.Changes)-1]
@@ -81,9 +81,18 @@ func (b *box) kernel(ctx context.Context) string {
 	return "Linux " + b.boot.version + ", " + version + ", emulated: no security boundary"
 }
 
+// limitsOwn is a machine that no control group holds: it has its memory and as many
+// processors as it asked for, its monitor has bounds of its own, and nothing bounds
+// their share of the host's processors.
+const limitsOwn = "limits=own"
+
 // flags are the monitor and what holds it, and how the workspace has its size.
-func flags(t vmm.Traits) []string {
-	return append(append([]string{"monitor=" + t.Name}, t.Flags...), "workspace=disk")
+func flags(t vmm.Traits, c cgroups) []string {
+	list := append(append([]string{"monitor=" + t.Name}, t.Flags...), "workspace=disk")
+	if c.off {
+		list = append(list, limitsOwn)
+	}
+	return list
 }
 
 // Wire lends a fresh end of the box's network: a socket that reads and writes

@@ -25,6 +25,7 @@ const (
 	fixKVM      = "run on a machine whose processor virtualises, with the kvm modules loaded; or ask for tier microvm-emulated, which is no security boundary"
 	fixLandlock = "use Linux 5.19 or newer with landlock in its lsm= list"
 	fixCgroups  = "mount the cgroup controllers cpu, memory and pids, writable"
+	fixRoot     = "run the keeper as root; or ask for tier microvm-emulated, which is no security boundary"
 )
 
 // checker examines the host.
@@ -42,6 +43,9 @@ type probe struct {
 	name string
 	run  func(context.Context) (detail, fix string, err error)
 }
+
+// spare is the error of a probe without whose layer machines run, and say so.
+type spare struct{ error }
 
 // needed are the checks without which no machine starts.
 func (c *checker) needed() []probe {
@@ -67,6 +71,9 @@ func (c *checker) needed() []probe {
 		{"microvm-ext4", installed(mount.Mkfs, fixExt4)},
 		{"microvm-control-groups", func(context.Context) (string, string, error) {
 			g, err := findCgroups(c.d.cgroups.parent)
+			if err != nil && c.d.o.Watched {
+				err = spare{fmt.Errorf("%w; a machine has its memory and its processors all the same, and their time is not bounded", err)}
+			}
 			if g.v2 {
 				return "version 2", fixCgroups, err
 			}
@@ -87,10 +94,14 @@ func (c *checker) root(context.Context) (string, string, error) {
 	if os.Geteuid() != 0 {
 		return "", fix, fmt.Errorf("runs as uid %d, and a monitor needs namespaces and a user of its own", os.Geteuid())
 	}
+	who := "runs as root"
+	if c.d.o.User {
+		who = "runs as uid 0 of an ordinary user's namespace"
+	}
 	if target, err := os.Readlink("/lib"); err != nil || !strings.HasSuffix(target, "usr/lib") {
 		return "", "use a system whose /lib is in /usr", errors.New("/lib is not merged into /usr, where a monitor finds its libraries")
 	}
-	return "runs as root", fix, nil
+	return who, fix, nil
 }
 
 func (c *checker) init(context.Context) (string, string, error) {
@@ -110,10 +121,14 @@ func (c *checker) init(context.Context) (string, string, error) {
 // finding runs a probe whose fix only counts when it fails.
 func (p probe) finding(ctx context.Context) sandbox.Finding {
 	detail, fix, err := p.run(ctx)
-	if err != nil {
-		return sandbox.Finding{Name: p.name, Level: sandbox.Fail, Detail: err.Error(), Fix: fix}
+	if err == nil {
+		return sandbox.Finding{Name: p.name, Level: sandbox.OK, Detail: detail}
 	}
-	return sandbox.Finding{Name: p.name, Level: sandbox.OK, Detail: detail}
+	f := sandbox.Finding{Name: p.name, Level: sandbox.Fail, Detail: err.Error(), Fix: fix}
+	if errors.As(err, &spare{}) {
+		f.Level = sandbox.Warn
+	}
+	return f
 }
 
 // Check examines the host. What only tier microvm needs is a warning here: an

@@ -37,7 +37,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 		return nil, err
 	}
 	b := &box{
-		d: d, spec: spec, Life: sandbox.NewLife(), created: time.Now(), folder: folder{d.o.Root, string(spec.ID), firstUser + place}, console: newConsole(), wire: new(wire),
+		d: d, spec: spec, Life: sandbox.NewLife(), created: time.Now(), folder: folder{d.o.Root, string(spec.ID), d.o.user(place)}, console: newConsole(), wire: new(wire),
 	}
 	if err := b.build(ctx); err != nil {
 		// Whatever ctx says, what was built so far must go.
@@ -93,7 +93,7 @@ func (b *box) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	if err := b.Host.Ready(ctx); err != nil {
-		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
+		return errors.Join(err, lastWords(b.console, b.machine()))
 	}
 	return b.Life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
 }
@@ -136,21 +136,12 @@ func random(n int) []byte {
 // box is.
 func (b *box) makeDisks(ctx context.Context) error {
 	size := b.spec.Limits.Disk
-	free, _, err := mount.Space(b.path(""))
-	if err != nil {
-		return err
-	}
-	if free < size && b.spec.Workspace == "" {
-		return &cofferdam.Error{
-			Op: "microvm.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
-			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
-			Hint:   "free space there, or give a smaller limit of disk",
-		}
-	}
 	if b.spec.Workspace != "" {
 		if err := b.keep(ctx); err != nil {
 			return err
 		}
+	} else if err := mount.Room("microvm.Create", b.path(""), size); err != nil {
+		return err
 	} else if err := mount.Make(ctx, b.path("work.img"), size, false, nil); err != nil {
 		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 	}
@@ -183,7 +174,7 @@ func (b *box) run(ctx context.Context, from string) error {
 		ID: string(b.spec.ID), KVM: b.spec.Tier == sandbox.MicroVM, UID: b.user, Dir: b.path("view"), Kernel: b.boot.kernel, Initrd: b.boot.initrd,
 		Memory: b.memoryFile(), Size: b.spec.Limits.Memory,
 		CPUs:  min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
-		Group: b.d.cgroups.group(b.spec.Limits),
+		Group: b.d.cgroups.group(b.spec.Limits), Alone: b.d.cgroups.off,
 	}
 	if from != "" {
 		saved := savedIn(from)
@@ -235,10 +226,20 @@ func (b *box) joinLine(ctx context.Context) error {
 	defer cancel()
 	end, err := b.machine().Line(ctx)
 	if err != nil {
-		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
+		return errors.Join(err, lastWords(b.console, b.machine()))
 	}
 	b.link.attach(end)
 	return nil
+}
+
+// lastWords are those of a machine that did not start: its kernel's, and, if it has
+// ended, its monitor's.
+func lastWords(c *console, vm vmm.Running) error {
+	words := "its console: " + c.last()
+	if vm != nil && vm.Process().Over() {
+		words += fmt.Sprintf("; its monitor ended (%v): %.500s", vm.Process().Err, vm.Process().Words())
+	}
+	return errors.New(words)
 }
 
 func closeAll(files []*os.File) {

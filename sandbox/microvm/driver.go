@@ -29,6 +29,9 @@ const (
 	// firstUser is the user of the first monitor; each that runs has its own.
 	// No system hands out ids that high, and none is in a password file.
 	firstUser = 0x5D000000
+	// firstOfUser is firstUser where the keeper is uid 0 of an ordinary user's
+	// namespace: out of the user's range of ids, above those of its git processes.
+	firstOfUser = 50_000
 	// After those of boxes: of the machine that proves KVM, and of who reads images.
 	proofUser = maxBoxes
 	imageUser = maxBoxes + 1
@@ -52,7 +55,12 @@ type Options struct {
 	Monitor string
 	// Workspaces is the absolute folder of those that are kept; "": workspaces below Root.
 	Workspaces string
-	Log        *slog.Logger
+	// User says that this process is uid 0 of an ordinary user's namespace, with
+	// mounts of its own. It has no machine on hardware.
+	User bool
+	// Watched lets boxes do without control groups where there are none.
+	Watched bool
+	Log     *slog.Logger
 }
 
 // Driver makes boxes of tier microvm, where this host's KVM runs machines, and
@@ -95,11 +103,12 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{o: o, monitor: monitor, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
 	d.checker.d = d
 	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
-	d.cgroups, _ = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
+	d.cgroups, err = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
+	d.cgroups.off = err != nil && o.Watched
 	if err := cmp.Or(d.prepare(), d.openWorkspaces()); err != nil {
 		return nil, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
-			Reason: err.Error(), Hint: "the keeper needs a state folder on a local disk that root can write",
+			Reason: err.Error(), Hint: "the keeper needs a state folder of its own on a local disk, which it can write",
 		}
 	}
 	d.sayHardening()
@@ -113,6 +122,14 @@ func (d *Driver) sayHardening() {
 			d.o.Log.Info("tier microvm is refused on this host", slog.String("missing", f.Name), slog.String("why", f.Detail), slog.String("fix", f.Fix))
 		}
 	}
+}
+
+// user is the user, and group, of the monitor in a place.
+func (o Options) user(place int) int {
+	if o.User {
+		return firstOfUser + place
+	}
+	return firstUser + place
 }
 
 // Monitors are the names that Options.Monitor may have.

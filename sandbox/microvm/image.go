@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,9 +59,13 @@ func entries(image string) ([]entry, error) {
 	return found, err
 }
 
+// maxClosed bounds what an ordinary user may not read of an image.
+const maxClosed = 1000
+
 // fingerprint changes whenever something changes in what a root is made of:
-// every file's name, mode, owner, size and time.
-func fingerprint(ctx context.Context, image string, list []entry) (string, error) {
+// every file's name, mode, owner, size and time. What this process may not read
+// is closed, and in no root; root reads all.
+func fingerprint(ctx context.Context, image string, list []entry) (name string, closed []string, err error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "root 1 %q\n", image)
 	for _, e := range list {
@@ -73,13 +78,22 @@ func fingerprint(ctx context.Context, image string, list []entry) (string, error
 				return &os.PathError{Op: "looking at", Path: path, Err: err}
 			}
 			fmt.Fprintf(h, "%q %o %d %d %d %d\n", path, st.Mode, st.Uid, st.Gid, st.Size, st.Mtim.Nano())
+			if d.Type()&fs.ModeSymlink == 0 && errors.Is(unix.Access(path, unix.R_OK), unix.EACCES) {
+				closed = append(closed, strings.TrimPrefix(e.to, "/")+strings.TrimPrefix(path, e.from))
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+			}
 			return ctx.Err()
 		})
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+	if len(closed) > maxClosed {
+		return "", nil, fmt.Errorf("%d files and folders of it may not be read by this user, the first is %s", len(closed), closed[0])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), closed, nil
 }
 
 // root returns the disk with an image's root, made when it is first asked for
@@ -94,7 +108,7 @@ func (d *Driver) root(ctx context.Context, image string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading image: %w", err)
 	}
-	name, err := fingerprint(ctx, image, list)
+	name, closed, err := fingerprint(ctx, image, list)
 	if err != nil {
 		return "", fmt.Errorf("reading image: %w", err)
 	}
@@ -103,7 +117,14 @@ func (d *Driver) root(ctx context.Context, image string) (string, error) {
 		if err := d.dropOldest(); err != nil {
 			return "", err
 		}
-		if err := d.makeRoot(ctx, path, list); err != nil {
+		var args []string
+		for _, path := range closed {
+			args = append(args, "--exclude-path="+path)
+		}
+		if d.o.User && image == sandbox.HostImage {
+			args = append(args, "--all-root") // whose files these are has no id in the user's namespace
+		}
+		if err := d.makeRoot(ctx, path, list, args...); err != nil {
 			return "", err
 		}
 	}
@@ -151,9 +172,9 @@ const (
 // What it reads may be hostile: it has a root with no more in it, no network, a
 // user of its own without any right but to read files of every owner, and may
 // write its one file.
-func rootMaker(mkfs, view, out string, list []entry) (vmm.Program, error) {
+func (d *Driver) rootMaker(mkfs, view, out string, list []entry) (vmm.Program, error) {
 	g := vmm.Program{
-		Path: mkfs, Root: view, Args: []string{"--quiet", "-x-1", "/out", "/image"}, UID: firstUser + imageUser, Most: maxRoot,
+		Path: mkfs, Root: view, Args: []string{"--quiet", "-x-1", "/out", "/image"}, UID: d.o.user(imageUser), Most: maxRoot,
 		Keep: []uintptr{unix.CAP_DAC_READ_SEARCH}, Landlock: true, Write: []string{"/out"},
 		Binds: []vmm.Bind{{From: out, To: "/out", Writable: true}},
 	}
@@ -173,8 +194,9 @@ func rootMaker(mkfs, view, out string, list []entry) (vmm.Program, error) {
 	return g, nil
 }
 
-// makeRoot writes an erofs image of what list names. cacheMu is held.
-func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err error) {
+// makeRoot writes an erofs image of what list names, with more arguments to the
+// program. cacheMu is held.
+func (d *Driver) makeRoot(ctx context.Context, path string, list []entry, more ...string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, rootPatience)
 	defer cancel()
 	mkfs, err := mount.FindProgram(mkfsErofs)
@@ -195,7 +217,10 @@ func (d *Driver) makeRoot(ctx context.Context, path string, list []entry) (err e
 			err = errors.Join(err, os.Remove(out.Name()))
 		}
 	}()
-	g, err := rootMaker(mkfs, view, out.Name(), list)
+	g, err := d.rootMaker(mkfs, view, out.Name(), list)
+	if g.Args = append(more, g.Args...); d.cgroups.off {
+		g.Memory = rootMemory
+	}
 	if err == nil {
 		err = out.Chown(g.UID, g.UID)
 	}

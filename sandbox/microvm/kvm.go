@@ -33,6 +33,9 @@ type kvmProof struct {
 // kvm proves that this host's KVM runs a machine, by booting one: once for each
 // boot of the host, kernel and monitor.
 func (c *checker) kvm(ctx context.Context) (string, string, error) {
+	if c.d.o.User {
+		return "", fixRoot, errors.New("a monitor has a user of its own, and only root can give one the device " + vmm.KVM)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, err := c.prove(ctx)
@@ -101,8 +104,7 @@ func (d *Driver) tryKVM(ctx context.Context, boot bootFiles) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// A monitor of the last user, beside those of boxes.
-	const user = firstUser + proofUser
+	user := d.o.user(proofUser) // beside those of boxes
 	m := vmm.Machine{
 		ID: "kvm-proof", KVM: true, UID: user, Dir: filepath.Join(dir, "view"), Kernel: boot.kernel, Initrd: boot.initrd,
 		Memory: filepath.Join(dir, "memory"), Size: minMemory, CPUs: 1,

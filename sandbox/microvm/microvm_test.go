@@ -21,6 +21,9 @@ import (
 
 // programs builds cofferdam-init once for all tests.
 var programs = sync.OnceValues(func() (dir string, err error) {
+	if sandboxtest.IsUser() {
+		return sandboxtest.UserPrograms(), nil
+	}
 	if dir, err = os.MkdirTemp("", "cofferdam-programs-"); err != nil {
 		return "", err
 	}
@@ -31,6 +34,10 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 var built string // where programs has put them; "" if no test asked
 
 func TestMain(m *testing.M) {
+	if err := sandboxtest.Settle(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	os.RemoveAll(built)
 	os.Exit(code)
@@ -42,6 +49,14 @@ func testKernel() string {
 		return dir
 	}
 	return ""
+}
+
+// testCache is kept between runs, since roots are large; "" as an ordinary user.
+func testCache() string {
+	if sandboxtest.IsUser() {
+		return ""
+	}
+	return filepath.Join(os.TempDir(), "cofferdam-test-cache")
 }
 
 // newDriver returns a driver that the test's end closes, or skips the test and
@@ -59,8 +74,8 @@ func newDriver(t testing.TB) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := filepath.Join(os.TempDir(), "cofferdam-test-cache") // roots are large: kept between runs
-	d, err := New(Options{Root: root, Cache: cache, Init: filepath.Join(bin, "cofferdam-init"), Kernel: testKernel()})
+	user := sandboxtest.IsUser()
+	d, err := New(Options{Root: root, Cache: testCache(), Init: filepath.Join(bin, "cofferdam-init"), Kernel: testKernel(), User: user, Watched: user})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ head -c 5000000 /usr/bin/git /usr/bin/perl >/out
 echo over`
 	run := func(change func(*vmm.Program)) (status, said string, size int64) {
 		t.Helper()
-		g, err := rootMaker("/usr/bin/bash", t.TempDir(), out, []entry{{filepath.Join(image, "closed"), "/closed"}})
+		g, err := new(Driver).rootMaker("/usr/bin/bash", t.TempDir(), out, []entry{{filepath.Join(image, "closed"), "/closed"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -124,7 +123,7 @@ func (b *box) fork(ctx context.Context) error {
 		return errors.Join(err, w.Close(), r.Close())
 	}
 	if err := b.awaken(ctx, s.Path("")); err != nil {
-		return errors.Join(err, fmt.Errorf("its console: %s", b.console.last()))
+		return errors.Join(err, lastWords(b.console, b.machine()))
 	}
 	err = b.Life.Move(sandbox.Ready, "it goes on from a snapshot", sandbox.ByDriver)
 	b.Host.Release()

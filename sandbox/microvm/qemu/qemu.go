@@ -77,6 +77,18 @@ const (
 	inInitrd = "/vm/initrd"
 )
 
+// Bounds of a QEMU that no control group holds. Its own memory is what it
+// translated, 8 MiB of stack for each of its threads, and some.
+const (
+	ownMemory = 1 << 30 // bytes
+	ownTasks  = 256     // one for each processor, and those of its input and output
+)
+
+// translated bounds what an emulator keeps of the guest's code that it has
+// translated, in MiB: QEMU itself would take up to 1 GiB, and a control group
+// leaves a monitor 256 MiB.
+const translated = 128
+
 // machine is one that QEMU runs.
 type machine struct {
 	p        *vmm.Process
@@ -108,6 +120,9 @@ func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error)
 	if m.KVM {
 		g.Nodes = []string{vmm.KVM}
 	}
+	if m.Alone {
+		g.Memory, g.Tasks = ownMemory, ownTasks
+	}
 	g.Args = arguments(m)
 	p, err := g.Start()
 	theirs.Close() // so that its end is seen
@@ -133,7 +148,7 @@ func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error)
 // arguments are QEMU's, for a root as start makes it. Descriptor 3 is the
 // monitor's own, then serial, console, network and the disks.
 func arguments(m vmm.Machine) []string {
-	accel, cpu := "tcg,thread=multi", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+aes,+rdrand,+fsgsbase"
+	accel, cpu := fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated), "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+aes,+rdrand,+fsgsbase"
 	if m.KVM {
 		accel, cpu = "kvm", "host"
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +34,9 @@ type Program struct {
 	// Scratch is a folder in memory that is its own, for sockets; "": none.
 	Scratch string
 	Most    int64 // bytes that a file it writes may have; 0: no bound
+	// Memory bounds its own memory in bytes, without files that it shares, and
+	// Tasks the threads of its user, where no control group does; 0: no bound.
+	Memory, Tasks int64
 
 	// Output is where it prints; nil: the first words are kept for Words.
 	Output *os.File
@@ -121,8 +125,8 @@ const limiter = "/usr/bin/prlimit"
 // the way in, since only some hosts let root set another's.
 func (g Program) command(p *Process) *exec.Cmd {
 	path, args := g.Path, append([]string{filepath.Base(g.Path)}, g.Args...)
-	if g.Most > 0 {
-		path, args = limiter, append([]string{filepath.Base(limiter), fmt.Sprintf("--fsize=%d", g.Most), "--", g.Path}, g.Args...)
+	if limits := g.limits(); len(limits) > 0 {
+		path, args = limiter, slices.Concat([]string{filepath.Base(limiter)}, limits, []string{"--", g.Path}, g.Args)
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: args, Dir: "/",
@@ -144,6 +148,16 @@ func (g Program) command(p *Process) *exec.Cmd {
 		cmd.SysProcAttr.AmbientCaps = g.Keep
 	}
 	return cmd
+}
+
+// limits are the limiter's arguments.
+func (g Program) limits() (list []string) {
+	for name, bound := range map[string]int64{"fsize": g.Most, "data": g.Memory, "nproc": g.Tasks} {
+		if bound > 0 {
+			list = append(list, fmt.Sprintf("--%s=%d", name, bound))
+		}
+	}
+	return list
 }
 
 // confine takes from this thread, and from what it starts, the way to rights that
@@ -344,7 +358,12 @@ func (g Program) bind(b Bind) error {
 	if err := unix.Mount(b.From, to, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID)
+	var st unix.Statfs_t
+	if err := unix.Statfs(to, &st); err != nil {
+		return err
+	}
+	// In a user's namespace what the host's mount forbids has to stay forbidden.
+	flags := uintptr(unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID) | uintptr(st.Flags)&(unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY)
 	if info.Mode()&os.ModeDevice == 0 {
 		flags |= unix.MS_NODEV
 	}

@@ -57,6 +57,7 @@ type Machine struct {
 	Network        *os.File // stream socket: frames after their length, u32 big endian
 	Incoming       *Saved   // nil: it boots
 	Group          Group
+	Alone          bool // no control group holds the monitor: its own bounds do
 }
 
 // Drive is a disk of a machine.
