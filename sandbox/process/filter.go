@@ -123,10 +123,12 @@ func sockets() []bpf.Instruction {
 	)
 }
 
-// filter and onceFilter are those programs as the kernel takes them.
+// filter, onceFilter and teamFilter, of a shared folder, are those programs as the
+// kernel takes them.
 var (
 	filter     = sync.OnceValues(func() ([]wall.Instruction, error) { return assemble(program()) })
-	onceFilter = sync.OnceValues(func() ([]wall.Instruction, error) { return assemble(onceProgram()) })
+	onceFilter = sync.OnceValues(func() ([]wall.Instruction, error) { return assemble(onceProgram(false)) })
+	teamFilter = sync.OnceValues(func() ([]wall.Instruction, error) { return assemble(onceProgram(true)) })
 )
 
 func assemble(program []bpf.Instruction) ([]wall.Instruction, error) {

@@ -11,4 +11,4 @@ var refusedHere = []uint32{
 }
 
 // modeCallsHere give a file its mode and are only on this architecture.
-var modeCallsHere = []modeCall{{unix.SYS_CHMOD, 1, 0}, {unix.SYS_CREAT, 1, 0}, {unix.SYS_MKNOD, 1, 0}, {unix.SYS_OPEN, 2, 1}}
+var modeCallsHere = []modeCall{{unix.SYS_CHMOD, 1, 0, true}, {unix.SYS_CREAT, 1, 0, false}, {unix.SYS_MKNOD, 1, 0, false}, {unix.SYS_OPEN, 2, 1, false}}

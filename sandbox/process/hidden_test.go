@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,37 +182,5 @@ func TestModesOfTheHost(t *testing.T) {
 	after, err := exec.Command("sh", "-c", modes).Output()
 	if err != nil || string(after) != string(before) {
 		t.Errorf("on the host: %s, was %s, %v", after, before, err)
-	}
-}
-
-// TestNoProgramOfTheCaller: nothing is left in the workspace that runs as the
-// caller when somebody else starts it, by any call; other modes are as asked for.
-func TestNoProgramOfTheCaller(t *testing.T) {
-	_, project := person(t)
-	text := `import os, ctypes, struct
-call = ctypes.CDLL(None, use_errno=True).syscall
-open("f", "w").close()
-fd = os.open("f", os.O_RDWR)
-T = 0o20000000 | os.O_DIRECTORY
-how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
-tries = {"chmod": (90, b"f", 0o4755), "fchmod": (91, fd, 0o4755), "fchmodat": (268, -100, b"f", 0o6755), "fchmodat2": (452, -100, b"f", 0o4755, 0), "junk": (90, b"f", 0xdead00004755 & ~0xfff | 0o4755),
-  "creat": (85, b"c", 0o4755), "open": (2, b"o", os.O_CREAT, 0o4755), "openat": (257, -100, b"a", os.O_CREAT, 0o4755), "tmpfile": (257, -100, b".", T | os.O_RDWR, 0o4755),
-  "openat2": (437, -100, b"2", how, 24), "mknod": (133, b"n", 0o104755, 0), "mknodat": (259, -100, b"m", 0o104755, 0)}
-print([n for n, a in tries.items() if call(*a) >= 0])
-os.chmod("f", 0o755); os.mkdir("d"); os.chmod("d", 0o2775); os.open("g", os.O_CREAT, 0o644)
-call(257, -100, b"f", 0, 0o4755)
-print(oct(os.stat("f").st_mode), oct(os.stat("d").st_mode), oct(os.stat("g").st_mode), call(257, -100, b"f", 0, 0o4755) >= 0)`
-	if runtime.GOARCH != "amd64" {
-		t.Skip("not run here: the numbers are those of amd64")
-	}
-	if err := os.WriteFile(filepath.Join(project, "tries.py"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got, _ := run(t, OneOff{Init: initProgram(t), Workspace: project}, "umask 022; python3 tries.py")
-	if want := "[]\n0o100755 0o42775 0o100644 True\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if out, err := exec.Command("find", project, "-perm", "/4000").Output(); err != nil || len(out) != 0 {
-		t.Errorf("on the host: %s, %v", out, err)
 	}
 }

@@ -343,7 +343,9 @@ func (o OneOff) plan() (wall.Plan, error) {
 	for _, path := range slices.Sorted(maps.Keys(o.Over)) {
 		p.Mounts = append(p.Mounts, wall.Mount{Kind: wall.Bind, To: path, From: o.Over[path]})
 	}
-	p.Filter, err = onceFilter()
+	if p.Filter, err = onceFilter(); sharedFolder(cmp.Or(o.From, o.Workspace)) {
+		p.Filter, err = teamFilter()
+	}
 	return p, err
 }
 
