@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -40,6 +41,20 @@ func checkUser(_ context.Context, o Options) []sandbox.Finding {
 		return one("user", sandbox.OK, "", "an ordinary user, in a user namespace of its own")
 	}
 	return one("user", sandbox.OK, "", "root")
+}
+
+// checkTUN says of an ordinary user what cofferdam run needs of this host besides
+// what its own refusals name. The keeper's checks look at the device as well, but
+// not before the user has a range of ids, which a run does without.
+func checkTUN(_ context.Context, o Options) []sandbox.Finding {
+	if o.Host.UID() == 0 || runtime.GOOS != "linux" {
+		return nil
+	}
+	const fix = "as root: modprobe tun, then chmod 0666 /dev/net/tun, as udev does; in a container, pass --device /dev/net/tun"
+	if err := o.Host.TUN(); err != nil {
+		return one("tun-device", sandbox.Warn, fix, "cofferdam run is refused to this user, and boxes of a server too: %v", err)
+	}
+	return one("tun-device", sandbox.OK, "", "/dev/net/tun opens")
 }
 
 func checkPrograms(_ context.Context, o Options) []sandbox.Finding {

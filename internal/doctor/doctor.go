@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) Report {
 	r := Report{Schema: "cofferdam/doctor/v1", Tier: o.Tier()}
 	o.Host = o.Host.filled()
 	checks := []func(context.Context, Options) []sandbox.Finding{
-		checkUser, checkPrograms, r.checkTier, checkKeepers, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
+		checkUser, checkTUN, checkPrograms, r.checkTier, checkKeepers, checkTools, checkState, checkSocket, checkListen, checkClock, checkRegistries,
 	}
 	// They wait for programs and for the resolver, each for its own.
 	found := make([][]sandbox.Finding, len(checks))

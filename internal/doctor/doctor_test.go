@@ -123,6 +123,9 @@ func TestFaults(t *testing.T) {
 		name, level, fix string
 		spoil            func(*Options)
 	}{
+		{"tun-device", sandbox.Warn, "chmod 0666 /dev/net/tun", func(o *Options) {
+			o.Host.UID, o.Host.TUN = func() int { return 65534 }, func() error { return unix.EACCES }
+		}},
 		{"programs", sandbox.Fail, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, "cofferdam-init")) }},
 		{"programs", sandbox.Fail, "make build", func(o *Options) { os.Chmod(filepath.Join(o.Config.Programs, "cofferdam-runsc"), 0o644) }},
 		{"keeper", sandbox.Fail, "--check", keeper("", errors.New("exec format error"))},

@@ -21,6 +21,7 @@ type Host struct {
 	Find   func(program string) (string, error)
 	Free   func(path string) (bytes, files uint64, err error)
 	Now    func() time.Time
+	TUN    func() error // opens /dev/net/tun and closes it
 	Keeper func(ctx context.Context, socket string) (keeper.Info, error)
 }
 
@@ -53,6 +54,15 @@ func (h Host) filled() Host {
 				return 0, 0, err
 			}
 			return s.Bavail * uint64(s.Bsize), s.Ffree, nil // a block size is never negative
+		}
+	}
+	if h.TUN == nil {
+		h.TUN = func() error {
+			f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			return f.Close()
 		}
 	}
 	if h.Keeper == nil {
