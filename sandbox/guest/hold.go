@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -96,7 +97,7 @@ func (h *Host) Quiet(ctx context.Context) error {
 	}
 	rest, answer := make(chan struct{}), make(chan struct{})
 	h.mu.Lock()
-	h.rest, h.quiet = rest, answer
+	h.rest, h.quiet, h.asked = rest, answer, append(h.asked, KindQuiet)
 	h.mu.Unlock()
 	var err error
 	select {
@@ -104,6 +105,9 @@ func (h *Host) Quiet(ctx context.Context) error {
 	case <-h.done:
 		return h.lostError(op, "reach box")
 	case <-ctx.Done():
+		h.mu.Lock()
+		h.rest, h.quiet, h.asked = nil, nil, h.asked[:max(0, len(h.asked)-1)] // it was not told; it may answer all the same
+		h.mu.Unlock()
 		return silent(op, "its pid 1 does not read")
 	}
 	select {
@@ -115,8 +119,7 @@ func (h *Host) Quiet(ctx context.Context) error {
 		err = silent(op, "its pid 1 did not come to rest")
 	}
 	h.mu.Lock()
-	h.rest, h.awake = nil, make(chan Awake, 1) // the late answers have somewhere to go
-	h.wakes++
+	h.rest, h.quiet, h.awake, h.asked = nil, nil, nil, append(h.asked, KindWake) // late answers are nobody's
 	h.mu.Unlock()
 	close(rest)
 	_ = h.send(context.WithoutCancel(ctx), op, Frame{Kind: KindWake, Payload: []byte("{}")}) // err says it already
@@ -136,8 +139,7 @@ func (h *Host) Wake(ctx context.Context, id Identity) error {
 	answer, f := make(chan Awake, 1), Frame{Kind: KindWake, Payload: p}
 	h.mu.Lock()
 	rest := h.rest
-	h.rest, h.quiet, h.awake = nil, nil, answer
-	h.wakes++
+	h.rest, h.quiet, h.awake, h.asked = nil, nil, answer, append(h.asked, KindWake)
 	h.mu.Unlock()
 	if rest == nil {
 		err = h.send(ctx, op, f)
@@ -180,31 +182,34 @@ func silent(op, reason string) error {
 	}
 }
 
-// receiveRest takes pid 1's answers to quiet and wake, each only once asked for.
+// receiveRest takes pid 1's answers to quiet and wake, each only once asked for. Who
+// asked may have gone away, and have told pid 1 something else meanwhile: answers
+// come in the order of what was asked, and one may be lost with its line.
 func (h *Host) receiveRest(f Frame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case f.Kind == KindIsQuiet && h.quiet != nil && len(f.Payload) == 0:
-		select {
-		case <-h.quiet:
-			return fmt.Errorf("%w: quiet twice", ErrProtocol)
-		default:
+	to := map[Kind]Kind{KindIsQuiet: KindQuiet, KindAwake: KindWake}[f.Kind]
+	i := slices.Index(h.asked, to)
+	if i < 0 || f.Kind == KindIsQuiet && len(f.Payload) > 0 {
+		return fmt.Errorf("%w: kind %d that nobody asked for", ErrProtocol, f.Kind)
+	}
+	h.asked = slices.Delete(h.asked, 0, i+1)
+	if f.Kind == KindIsQuiet {
+		if h.quiet != nil && !slices.Contains(h.asked, KindQuiet) { // else it answers one before
 			close(h.quiet)
-			return nil
-		}
-	case f.Kind == KindAwake && h.wakes > 0:
-		var a Awake
-		if err := json.Unmarshal(f.Payload, &a); err != nil {
-			return fmt.Errorf("%w: awake: %w", ErrProtocol, err)
-		}
-		if h.wakes--; h.awake != nil { // else it was told twice, since its first answer took too long
-			h.awake <- a
-			h.awake = nil
+			h.quiet = nil
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: kind %d that nobody asked for", ErrProtocol, f.Kind)
+	var a Awake
+	if err := json.Unmarshal(f.Payload, &a); err != nil {
+		return fmt.Errorf("%w: awake: %w", ErrProtocol, err)
+	}
+	if h.awake != nil { // else it was told twice, since its first answer took too long
+		h.awake <- a
+		h.awake = nil
+	}
+	return nil
 }
 
 // Commands says how many commands the box was ever asked to run, and how many

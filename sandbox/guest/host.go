@@ -73,9 +73,9 @@ type Host struct {
 	lost     string                        // why done is closed
 	held     string                        // why no call is taken; "": calls are
 	rest     chan struct{}                 // while pid 1 is asked to be quiet: closing it lets the sender go on
-	quiet    chan struct{}                 // closed by pid 1's answer; nil: nobody asked
+	quiet    chan struct{}                 // closed once pid 1 is quiet; nil: nobody waits for that
 	awake    chan Awake                    // takes pid 1's next answer; nil: nobody waits for one
-	wakes    int                           // told to pid 1 and not answered; guarded by mu
+	asked    []Kind                        // quiets and wakes told to pid 1 and not answered, in order
 	tally    *tally                        // asked of pid 1 and not answered; nil: nobody asked
 	commands map[cofferdam.ExecID]*command // all, also ended ones
 	list     []*command                    // by number - 1; nil: never sent

@@ -79,7 +79,15 @@ func TestHostileGuest(t *testing.T) {
 		"input limit that goes back": func(s *scripted) { s.say(guest.KindStdinLimit, 1, limit(-1)) },
 		"rest that nobody asked for": func(s *scripted) { s.say(guest.KindIsQuiet, 0, "") },
 		"awake without a reason":     func(s *scripted) { s.say(guest.KindAwake, 0, "{}") },
-		"half a frame":               func(s *scripted) { s.out.WriteString("\x00\x00"); s.out.Close() },
+		"rest that was never asked of it": func(s *scripted) {
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = s.Quiet(gone) // told or not: who asked has gone away
+			for range 3 {
+				s.say(guest.KindIsQuiet, 0, "")
+			}
+		},
+		"half a frame": func(s *scripted) { s.out.WriteString("\x00\x00"); s.out.Close() },
 		"more output than allowed": func(s *scripted) {
 			for range 3 * guest.Window / guest.ChunkSize { // nobody reads it beyond the journal's window
 				s.say(guest.KindOutput, 1, "\x01"+strings.Repeat("x", guest.ChunkSize))

@@ -3,6 +3,7 @@ package guest_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"cofferdam/sandbox/guest"
 )
@@ -38,4 +39,79 @@ func TestWokenTwice(t *testing.T) {
 	}
 	s.say(guest.KindAwake, 0, "{}")
 	<-s.Done()
+}
+
+// TestQuietOfWhoWentAway: who asked pid 1 to be quiet goes away before it answers, and
+// it is told to go on. Its answer comes late and ends nothing; who asks next waits for
+// an answer of their own.
+func TestQuietOfWhoWentAway(t *testing.T) {
+	s := newScripted(t, `{"version":2,"pid":1}`)
+	if err := s.Ready(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		s.Hold("it is at rest")
+		ctx, cancel := context.WithCancel(testContext(t))
+		first := make(chan error, 1)
+		go func() { first <- s.Quiet(ctx) }()
+		s.want(t, guest.KindQuiet)
+		cancel()
+		if err := <-first; err == nil {
+			t.Error("a quiet without an answer")
+		}
+		s.want(t, guest.KindWake)
+		woken := make(chan error, 1)
+		go func() { woken <- s.Wake(testContext(t), guest.Identity{}) }()
+		s.want(t, guest.KindWake)
+		quiet := make(chan error, 1)
+		s.say(guest.KindIsQuiet, 0, "")
+		s.say(guest.KindAwake, 0, "{}")
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		go func() { quiet <- s.Quiet(testContext(t)) }()
+		s.want(t, guest.KindQuiet)
+		s.say(guest.KindAwake, 0, "{}")
+		s.say(guest.KindIsQuiet, 0, "")
+		if err := <-quiet; err != nil {
+			t.Fatal(err)
+		}
+		go func() { woken <- s.Wake(testContext(t), guest.Identity{}) }()
+		s.want(t, guest.KindWake)
+		s.say(guest.KindAwake, 0, "{}")
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		s.Release()
+	}
+}
+
+// TestLateQuietIsNotTheNext: the late answer to one quiet is not taken for that of
+// the next, which would copy a box that still speaks.
+func TestLateQuietIsNotTheNext(t *testing.T) {
+	s := newScripted(t, `{"version":2,"pid":1}`)
+	if err := s.Ready(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.Hold("it is at rest")
+	ctx, cancel := context.WithCancel(testContext(t))
+	quiet := make(chan error, 1)
+	go func() { quiet <- s.Quiet(ctx) }()
+	s.want(t, guest.KindQuiet)
+	cancel()
+	<-quiet
+	s.want(t, guest.KindWake)
+	go func() { quiet <- s.Quiet(testContext(t)) }()
+	s.want(t, guest.KindQuiet)
+	s.say(guest.KindIsQuiet, 0, "") // of the first
+	s.say(guest.KindAwake, 0, "{}")
+	select {
+	case err := <-quiet:
+		t.Fatalf("it is taken for quiet, which it never said: %v", err)
+	case <-time.After(50 * time.Millisecond): // it would be at once
+	}
+	s.say(guest.KindIsQuiet, 0, "")
+	if err := <-quiet; err != nil {
+		t.Error(err)
+	}
 }
