@@ -57,7 +57,7 @@ func enclose(args []string) (starter, error) {
 }
 
 func (e *enclosure) build(planFile string) (starter, error) {
-	if _, err := e.listen(); err != nil {
+	if err := e.goOn(); err != nil {
 		return nil, err
 	}
 	fd, err := strconv.Atoi(planFile)
@@ -89,7 +89,7 @@ func (e *enclosure) build(planFile string) (starter, error) {
 	if e.plan.Command != nil {
 		return nil, e.runOnce()
 	}
-	if err := e.goOn(); err != nil {
+	if err := e.wired(); err != nil {
 		return nil, err
 	}
 	reserveThreads()
@@ -223,14 +223,24 @@ func (e *enclosure) mind() {
 		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 }
 
-// goOn waits for the caller's word once it has the network device, which it
+// wired waits for the caller's word once it has the network device, which it
 // has had all this time to serve.
-func (e *enclosure) goOn() error {
+func (e *enclosure) wired() error {
 	if !e.plan.TAP {
 		return nil
 	}
-	_, err := e.listen()
-	return err
+	return e.goOn()
+}
+
+// goOn waits for the caller's word. A signal is none: it is for a command that has
+// not begun.
+func (e *enclosure) goOn() error {
+	for {
+		b, err := e.listen()
+		if err != nil || b == 0 {
+			return err
+		}
+	}
 }
 
 // runOnce runs the command of a one-off box and exits when it has ended, which
@@ -246,7 +256,7 @@ func (e *enclosure) runOnce() error {
 	if err := e.plan.Drop(); err != nil {
 		return err
 	}
-	if err := e.goOn(); err != nil {
+	if err := e.wired(); err != nil {
 		return err
 	}
 	if folder != nil {

@@ -16,16 +16,16 @@ const walls = "namespaces landlock seccomp"
 func copyTree(ctx context.Context, from, to string) error { return copyFolder(ctx, from, to, nil) }
 
 // enclose runs the command in its box.
-func (r *run) enclose(ctx context.Context) (sandbox.Result, error) { return r.box().Run(ctx) }
+func (r *run) enclose(ctx context.Context) (sandbox.Result, error) { return r.box(ctx).Run(ctx) }
 
 // box describes the box.
-func (r *run) box() process.OneOff {
+func (r *run) box(ctx context.Context) process.OneOff {
 	w := r.workspace
 	o := process.OneOff{
 		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
 		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
 		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
-		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: r.start, Signals: r.o.Signals,
+		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: func(tap *os.File) error { return r.start(ctx, tap) }, Signals: r.o.Signals,
 		Ended: func(ended sandbox.Result) { r.seal(ended, nil) },
 	}
 	if w.git != "" {
@@ -34,14 +34,11 @@ func (r *run) box() process.OneOff {
 	return o
 }
 
-// start is called when the box is there and its command has not begun: what is
-// about to happen goes on record, and the wire is served.
-func (r *run) start(tap *os.File) error {
-	<-r.ready
-	if r.failed != nil {
-		return first(r.failed, tap.Close())
-	}
-	if err := r.record.began(r); err != nil {
+// start is called while the box is built and its command has not begun: what is
+// about to happen goes on record, and the wire is served. The network of a box is
+// the first that is there of it, so that this takes no time of its own.
+func (r *run) start(ctx context.Context, tap *os.File) error {
+	if err := r.open(ctx); err != nil {
 		return first(err, tap.Close())
 	}
 	return r.outside.connect(tap)

@@ -54,11 +54,9 @@ type run struct {
 	env       []string
 	place     *os.Root // the folder of the trace, from before the command; nil for that of the state
 
-	// These two are made while the box is, and are there once ready is closed.
+	// Both are nil until open, and what could not be made stays so.
 	record  *record
 	outside *outside
-	failed  error
-	ready   chan struct{}
 
 	sealed   bool // how it ended is on record, or cannot be
 	result   Result
@@ -73,10 +71,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 func newRun(o Options) *run {
-	return &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s")), ready: make(chan struct{})}
+	return &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s"))}
 }
 
-// do runs the command by enclose, which returns when it has ended.
+// do runs the command by enclose, which opens the record before the command
+// begins, and returns when it has ended.
 func (r *run) do(ctx context.Context, enclose func(context.Context) (sandbox.Result, error)) (Result, error) {
 	defer func() {
 		if r.place != nil {
@@ -89,10 +88,6 @@ func (r *run) do(ctx context.Context, enclose func(context.Context) (sandbox.Res
 	// A short run ends before it has made anything that is worth collecting.
 	debug.SetGCPercent(400)
 	var beside sync.WaitGroup
-	beside.Go(func() {
-		defer close(r.ready)
-		r.failed = r.open(ctx)
-	})
 	beside.Go(func() { r.state.tidy(r.id) })
 	ended, err := enclose(ctx)
 	beside.Wait()
@@ -143,7 +138,8 @@ func noTrace(file, reason string) error {
 	return &cofferdam.Error{Op: "local.Run", Kind: cofferdam.Invalid, Subject: "trace " + file, Reason: reason, Hint: "name another file with --trace"}
 }
 
-// open makes the record and what lies outside the box.
+// open makes the record and what lies outside the box, and puts on record what is
+// about to happen.
 func (r *run) open(ctx context.Context) error {
 	set, err := policy.New(policy.Grant{Allow: r.rules, Operator: r.o.Config.Policy})
 	if err != nil {
@@ -152,8 +148,10 @@ func (r *run) open(ctx context.Context) error {
 	if r.record, err = r.state.open(r.id); err != nil {
 		return err
 	}
-	r.outside, err = newOutside(ctx, r.o.Config, set, r.record)
-	return err
+	if r.outside, err = newOutside(ctx, r.o.Config, set, r.record); err != nil {
+		return err
+	}
+	return r.record.began(r)
 }
 
 // end returns how the run ended, which it puts on record unless that is done.

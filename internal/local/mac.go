@@ -44,16 +44,11 @@ func (m mac) enclose(ctx context.Context) (sandbox.Result, error) {
 	}
 	way := &proxy.Proxy{Password: rand.Text()}
 	cmd, res, err := m.command(ctx, way.URL(listener.Addr()), uint16(listener.Addr().(*net.TCPAddr).Port))
-	<-m.ready
-	if err = first(err, m.failed); err != nil || cmd == nil {
-		err = first(err, listener.Close())
-		if err == nil { // there is no such program, and that is on record like any run
-			err = m.record.began(m.run)
-		}
-		return res, err
+	if err == nil { // that there is no such program is on record like any run
+		err = m.open(ctx)
 	}
-	if err := m.record.began(m.run); err != nil {
-		return sandbox.Result{}, first(err, listener.Close())
+	if err != nil || cmd == nil {
+		return res, first(err, listener.Close())
 	}
 	way.Caller, way.Router = m.outside.caller, m.outside.routes
 	served := make(chan error, 1)
