@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
 	"slices"
@@ -177,7 +178,11 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 		if len(res.Refused) > len(hosts) {
 			more = " and others"
 		}
-		fmt.Fprintf(a.Err, "cofferdam: refused: %s%s; why is in the trace %s\nhint: if it is meant to reach one: --allow HOST\n", clean(strings.Join(hosts, ", ")), more, clean(res.Trace))
+		hint := "if it is meant to reach one: --allow HOST"
+		if slices.ContainsFunc(hosts, isAddress) {
+			hint += "; an address is never reached, only a name"
+		}
+		fmt.Fprintf(a.Err, "cofferdam: refused: %s%s; why is in the trace %s\nhint: %s\n", clean(strings.Join(hosts, ", ")), more, clean(res.Trace), hint)
 	}
 	if res.Copy != "" {
 		fmt.Fprintf(a.Err, "cofferdam: the original is untouched; the copy is %s\nhint: see the difference with: git diff --no-index %s %s\n", clean(res.Copy), shellWord(res.Original), shellWord(res.Copy))
@@ -227,4 +232,9 @@ func forwarded() (signals <-chan os.Signal, stop func()) {
 	signal.Notify(sent, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
 	return sent, func() { signal.Stop(sent) }
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +24,13 @@ type refusals struct {
 // Record implements cofferdam.Recorder.
 func (r *refusals) Record(ctx context.Context, e cofferdam.Event) (cofferdam.Event, error) {
 	e, err := r.Recorder.Record(ctx, e)
-	if e.Verdict == cofferdam.Refused && (e.Kind == cofferdam.EventDNS || e.Kind == cofferdam.EventConnect || e.Kind == cofferdam.EventRequest) {
-		r.note(hostIn(e.Resource))
+	if e.Verdict == cofferdam.Refused {
+		switch e.Kind {
+		case cofferdam.EventDNS, cofferdam.EventConnect, cofferdam.EventRequest:
+			r.note(hostIn(e.Resource))
+		case cofferdam.EventDrop:
+			r.note(addressIn(e.Resource))
+		}
 	}
 	return e, err
 }
@@ -44,10 +50,25 @@ func (r *refusals) list() []string {
 	return slices.Clone(r.hosts)
 }
 
+// addressIn finds the address in "address ADDRESS:PORT" and "udp ADDRESS:PORT",
+// which is what a wire says of what a program sent to one that stands for no name.
+// Of what else it drops (what a kernel sends by itself, above all) the trace tells.
+func addressIn(resource string) string {
+	kind, to, _ := strings.Cut(resource, " ")
+	at, err := netip.ParseAddrPort(to)
+	if err != nil || kind != "address" && kind != "udp" || at.Addr().IsMulticast() {
+		return ""
+	}
+	return at.Addr().String()
+}
+
 // hostIn finds the host in [METHOD ]HOST[:PORT][/PATH].
 func hostIn(resource string) string {
 	if _, rest, ok := strings.Cut(resource, " "); ok {
 		resource = rest
+	}
+	if inner, _, ok := strings.Cut(strings.TrimPrefix(resource, "["), "]"); ok && strings.HasPrefix(resource, "[") {
+		return inner
 	}
 	if i := strings.IndexAny(resource, ":/"); i >= 0 {
 		resource = resource[:i]

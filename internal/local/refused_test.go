@@ -27,8 +27,15 @@ func TestRefusedHosts(t *testing.T) {
 	put(cofferdam.EventConnect, "a.test:443", cofferdam.Refused)
 	put(cofferdam.EventRequest, "GET b.test:80/x?y", cofferdam.Refused)
 	put(cofferdam.EventDrop, "ipv6 ff02::16", cofferdam.Refused)
+	put(cofferdam.EventDrop, "address 192.0.2.7:443", cofferdam.Refused)
+	put(cofferdam.EventDrop, "address 192.0.2.7:80", cofferdam.Refused)
+	put(cofferdam.EventDrop, "address (more)", cofferdam.Refused)
+	put(cofferdam.EventDrop, "udp 192.0.2.8:53", cofferdam.Refused)
+	put(cofferdam.EventDrop, "udp 224.0.0.251:5353", cofferdam.Refused)
+	put(cofferdam.EventDrop, "icmp 192.0.2.9", cofferdam.Refused)
+	put(cofferdam.EventConnect, "[2001:db8::1]:443", cofferdam.Refused) // as a proxy is asked
 	put(cofferdam.EventRequest, "GET c.test:80/", cofferdam.Allowed)
-	if got := r.list(); !slices.Equal(got, []string{"a.test", "b.test"}) {
+	if got := r.list(); !slices.Equal(got, []string{"a.test", "b.test", "192.0.2.7", "192.0.2.8", "2001:db8::1"}) {
 		t.Errorf("refused: %q", got)
 	}
 	for i := range 2 * maxRefused {
