@@ -143,6 +143,7 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
+	a.turns.give(a.plan.ID)
 	if a.plan.Phase == gateway.Work && a.o.Workspaces != nil {
 		if err := a.o.Workspaces.Left(ctx, a.plan); err != nil {
 			return Result{}, err

@@ -149,6 +149,9 @@ func (a *attempt) connect(ctx context.Context) error {
 		_, err := (&nap{attempt: a}).rise(ctx, "the session goes on")
 		return err
 	}
+	if err := (ticket{a}).take(ctx, true); err != nil {
+		return err
+	}
 	w, err := a.o.Connect(ctx, a.box, a.grant.caller, names)
 	if err != nil {
 		return boxError(err)

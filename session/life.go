@@ -49,6 +49,9 @@ func (r *Runner) Life(ctx context.Context, id cofferdam.SessionID) (cofferdam.Bo
 	if err != nil {
 		return cofferdam.BoxLife{}, err
 	}
+	if r.turns.waits(id) {
+		st.Reason += "; the session waits for its turn"
+	}
 	v := cofferdam.BoxLife{State: string(st.State), Reason: st.Reason, Ends: l.ends}
 	if n := len(st.Changes); n > 0 {
 		last := st.Changes[n-1]

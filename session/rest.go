@@ -167,12 +167,23 @@ func (a *nap) stand(ctx context.Context, question string) error {
 // itself does not count; what the host sees does.
 type nap struct {
 	*attempt
-	since time.Time // nothing was to do since then
+	since    time.Time // nothing was to do since then
+	restless bool      // it could not be suspended in this wait
 }
 
 // look looks once. What goes wrong with the box is no error here: it is seen
 // when the box is needed.
 func (a *nap) look(ctx context.Context) error {
+	err := a.doze(ctx)
+	if a.asleep || a.gone != "" {
+		a.turns.give(a.plan.ID)
+	}
+	return err
+}
+
+// doze suspends a box that has nothing to do once the idle timeout is over, or
+// another session needs the turn.
+func (a *nap) doze(ctx context.Context) error {
 	limit := seconds(a.grant.rest.Idle)
 	stays := false
 	a.ledger.look(func(s *seen) {
@@ -181,7 +192,7 @@ func (a *nap) look(ctx context.Context) error {
 			a.since = s.resting.since
 		}
 	})
-	if a.asleep || a.gone != "" || stays || limit <= 0 {
+	if a.asleep || a.gone != "" || stays {
 		return nil
 	}
 	why, err := a.busy(ctx)
@@ -193,16 +204,20 @@ func (a *nap) look(ctx context.Context) error {
 			a.o.Log.WarnContext(ctx, "an idle box cannot be looked at", slog.String("session", string(a.plan.ID)), slog.Any("error", err))
 		}
 		return nil
+	case a.asleep:
+		return nil
 	case why != "":
 		a.since = time.Now()
 		return nil
 	}
 	idle := time.Since(a.since)
 	switch {
-	case idle >= limit:
-		a.since = time.Now() // one that does not go to disk is not tried again at once
+	case limit > 0 && idle >= limit:
+		a.since = time.Now() // one that does not rest is not tried again at once
 		return a.suspend(ctx, fmt.Sprintf("idle for %s: its agent waits for a person", idle.Round(time.Second)))
-	case idle >= limit-lead(limit):
+	case a.turns.wanted() && !a.restless:
+		return a.suspend(ctx, "its agent waits for a person, and another session for its turn")
+	case limit > 0 && idle >= limit-lead(limit):
 		return a.warn(ctx, aboutIdle, a.since.Add(limit), "its box is idle and about to be suspended; any message to the task keeps it")
 	}
 	return nil
@@ -254,8 +269,8 @@ func lastChange(st sandbox.Status) map[string]string {
 	return f
 }
 
-// suspend sends the box to disk; where its tier cannot, it is paused and stays in
-// memory. Its wire is cut first: what is connected to outside would not live on.
+// suspend sends the box to disk; where its tier cannot, or the disk is full, it is
+// paused and stays in memory. Its wire is cut first: what is connected to outside would not live on.
 // A driver that can do neither is said to keep it running.
 func (a *nap) suspend(ctx context.Context, why string) error {
 	id := string(a.boxID(a.nth))
@@ -263,29 +278,43 @@ func (a *nap) suspend(ctx context.Context, why string) error {
 	if err != nil {
 		return nil // the keeper is away: it is looked at again
 	}
-	rest, mode := a.box.Suspend, modeDisk
-	switch {
-	case slices.Contains(can, sandbox.CanSuspend):
-	case slices.Contains(can, sandbox.CanPause):
-		rest, mode = a.box.Pause, modeMemory
-	default:
+	ways := slices.DeleteFunc([]way{{sandbox.CanSuspend, modeDisk, a.box.Suspend}, {sandbox.CanPause, modeMemory, a.box.Pause}}, func(w way) bool {
+		return !slices.Contains(can, w.needs)
+	})
+	if len(ways) == 0 {
 		err := sandbox.Lacking(a.tier(), sandbox.CanSuspend)
-		return a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), map[string]string{fieldTier: string(a.tier()), fieldMode: modeStays})
+		return a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running, and its turn: "+err.Error(), map[string]string{fieldTier: string(a.tier()), fieldMode: modeStays})
 	}
 	a.cut()
-	if err := rest(ctx); err != nil {
+	for _, w := range ways {
+		err := w.do(ctx)
+		if err == nil {
+			return a.rests(ctx, why, w.mode)
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), nil); err != nil {
+		if err := a.remark(ctx, cofferdam.EventSuspended, id, gateway.Failed, "it keeps running: "+err.Error(), map[string]string{fieldMode: w.mode}); err != nil {
 			return err
 		}
 		if st, err := a.box.Status(ctx); lost(err) || err == nil && st.State.Over() {
 			a.gone = errBoxLost.Error()
 			return nil
 		}
-		return a.connect(ctx)
 	}
+	a.restless = true
+	return a.connect(ctx)
+}
+
+// way is how a box can rest.
+type way struct {
+	needs sandbox.Capability
+	mode  string
+	do    func(context.Context) error
+}
+
+// rests puts on record that the box does.
+func (a *nap) rests(ctx context.Context, why, mode string) error {
 	a.asleep = true
 	st, err := a.box.Status(ctx)
 	if err != nil {
@@ -293,7 +322,7 @@ func (a *nap) suspend(ctx context.Context, why string) error {
 	}
 	fields := lastChange(st)
 	fields[fieldMode] = mode
-	return a.remark(ctx, cofferdam.EventSuspended, id, gateway.OK, why, fields)
+	return a.remark(ctx, cofferdam.EventSuspended, string(a.boxID(a.nth)), gateway.OK, why, fields)
 }
 
 // can is what the session's tier can do.
@@ -320,6 +349,9 @@ func (a *nap) rise(ctx context.Context, why string) (note string, err error) {
 			return "", nil
 		}
 		return "", a.resumed(ctx, why) // an earlier process did it, and did not come to say so
+	}
+	if err := (ticket{a.attempt}).take(ctx, false); err != nil {
+		return "", err
 	}
 	for try := 1; a.gone == ""; try++ {
 		err := a.box.Resume(ctx)

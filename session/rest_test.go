@@ -12,145 +12,6 @@ import (
 	"cofferdam/session"
 )
 
-// sleeper is a driver whose boxes can be suspended, as far as a session can
-// tell: a suspended one takes no call, and its state has a sequence.
-type sleeper struct {
-	sandbox.Driver
-
-	mu       sync.Mutex
-	asleep   map[cofferdam.BoxID]int64 // sequence of its last change, if it is
-	changes  int64
-	suspends int
-	resumes  int
-	refuses  string // why no box is resumed; it has failed then
-	cannot   bool   // suspend at all
-	pauses   bool   // instead
-}
-
-func (d *sleeper) Offers(context.Context) ([]sandbox.Offer, error) {
-	o := sandbox.Offer{Tier: sandbox.None}
-	if !d.cannot {
-		o.Can = []sandbox.Capability{sandbox.CanSuspend}
-	}
-	if d.pauses {
-		o.Can = []sandbox.Capability{sandbox.CanPause}
-	}
-	return []sandbox.Offer{o}, nil
-}
-
-func (d *sleeper) Create(ctx context.Context, s sandbox.Spec) (sandbox.Box, error) {
-	b, err := d.Driver.Create(ctx, s)
-	return sleepy{b, d}, err
-}
-
-func (d *sleeper) Open(ctx context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
-	b, err := d.Driver.Open(ctx, id)
-	return sleepy{b, d}, err
-}
-
-// rests says whether any box is suspended.
-func (d *sleeper) rests() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.asleep) > 0
-}
-
-func (d *sleeper) counts() (suspends, resumes int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.suspends, d.resumes
-}
-
-type sleepy struct {
-	sandbox.Box
-	d *sleeper
-}
-
-func (b sleepy) awake() error {
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	if _, ok := b.d.asleep[b.ID()]; ok {
-		return &cofferdam.Error{Op: "test", Kind: cofferdam.Conflict, Subject: "box", Reason: "it is suspended"}
-	}
-	return nil
-}
-
-func (b sleepy) Status(ctx context.Context) (sandbox.Status, error) {
-	st, err := b.Box.Status(ctx)
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	if n, ok := b.d.asleep[b.ID()]; ok && err == nil {
-		st.State, st.Reason = sandbox.Suspended, "its memory is on disk"
-		if b.d.refuses != "" && b.d.resumes > 0 {
-			st.State, st.Reason = sandbox.Failed, b.d.refuses
-		}
-		st.Changes = append(st.Changes, sandbox.Change{Sequence: n, State: st.State, Reason: st.Reason, Actor: sandbox.ByCaller, Time: time.Now()})
-	}
-	return st, err
-}
-
-func (b sleepy) Start(ctx context.Context, c sandbox.Command) error {
-	if err := b.awake(); err != nil {
-		return err
-	}
-	return b.Box.Start(ctx, c)
-}
-
-func (b sleepy) Kill(ctx context.Context, id cofferdam.ExecID) error {
-	if err := b.awake(); err != nil {
-		return err
-	}
-	return b.Box.Kill(ctx, id)
-}
-
-func (b sleepy) Suspend(ctx context.Context) error {
-	if b.d.pauses {
-		panic("a box is suspended whose tier cannot")
-	}
-	return b.rest(ctx)
-}
-
-func (b sleepy) rest(ctx context.Context) error {
-	st, err := b.Box.Status(ctx)
-	if err != nil {
-		return err
-	}
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	if st.State == sandbox.Busy {
-		panic("a busy box is suspended")
-	}
-	b.d.suspends++
-	b.d.changes++
-	b.d.asleep[b.ID()] = 1000 + b.d.changes
-	return nil
-}
-
-func (b sleepy) Pause(ctx context.Context) error {
-	if !b.d.pauses {
-		panic("a box is paused whose tier can suspend")
-	}
-	return b.rest(ctx)
-}
-
-func (b sleepy) Resume(context.Context) error {
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	b.d.resumes++
-	if b.d.refuses != "" {
-		return &cofferdam.Error{Op: "test", Kind: cofferdam.Unavailable, Subject: "box", Reason: b.d.refuses}
-	}
-	delete(b.d.asleep, b.ID())
-	return nil
-}
-
-func (b sleepy) Destroy(ctx context.Context) error {
-	b.d.mu.Lock()
-	delete(b.d.asleep, b.ID())
-	b.d.mu.Unlock()
-	return b.Box.Destroy(ctx)
-}
-
 // asker is a bench whose agent asks a person in its first turn, and a record of
 // what whoever keeps the task is told.
 type asker struct {
@@ -358,6 +219,24 @@ func TestBoxThatIsPaused(t *testing.T) {
 		t.Fatalf("%+v %v", got.result, got.err)
 	}
 	a.want(p, "session.ask", "session.warning", "session.suspended ok", "session.resumed ok")
+}
+
+// TestBoxThatIsPausedForWantOfDisk: one that cannot be written down stands still
+// all the same, and both are on record.
+func TestBoxThatIsPausedForWantOfDisk(t *testing.T) {
+	a := newAsking(t, askingTurns, 0.2)
+	a.d.full = true
+	p := a.plan()
+	done := a.start(context.Background(), p)
+	if e := a.seen(p, cofferdam.EventSuspended); e.Fields["mode"] != "disk" || e.Outcome != "failed" || !strings.Contains(e.Reason, "the disk is full") {
+		t.Errorf("%+v", e)
+	}
+	a.rested(p)
+	a.send("tabs")
+	if got := <-done; got.err != nil || got.result.Said != cofferdam.SaidDone {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	a.want(p, "session.ask", "session.warning", "session.suspended failed", "session.suspended ok", "session.resumed ok")
 }
 
 // TestServerEndsWhileTheBoxRests: the next process finds it suspended, leaves it

@@ -69,6 +69,7 @@ type Options struct {
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command
 	Rest         cofferdam.Rest      // optional; the defaults of package cofferdam
+	Parallel     int                 // optional; DefaultParallel, sessions with a box that runs
 	Look         time.Duration       // optional; DefaultLook
 	Patience     time.Duration       // optional; DefaultPatience
 	Log          *slog.Logger        // optional
@@ -92,7 +93,8 @@ type Clean interface {
 // Runner runs sessions. Safe for concurrent use; a session runs in one process
 // at a time.
 type Runner struct {
-	o Options
+	o     Options
+	turns *turns
 
 	mu    sync.Mutex
 	alive map[cofferdam.SessionID]life // sessions with a box that run here; guarded by mu
@@ -127,7 +129,7 @@ func New(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, alive: map[cofferdam.SessionID]life{}}
+	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}}
 	if o.Connect == nil {
 		r.o.Connect = r.attachWire
 	}
@@ -150,6 +152,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	defer a.leave() // lets go of the wire; every grant of this process is dead
 	if !a.ended() {
 		err = inOrder(ctx,
+			ticket{a}.wait,    // its turn: only so many run at a time
 			a.authorize,       // what this session may do, and nothing else
 			outfit{a}.prepare, // the environment, made in a box of its own
 			a.enter,           // the box

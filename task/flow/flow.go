@@ -82,8 +82,6 @@ type Options struct {
 	// signature. nil: nobody more is asked.
 	Landable func(ctx context.Context, t cofferdam.Task) error
 	Log      *slog.Logger // nil: none
-	// Parallel is how many sessions run at a time; 0: DefaultParallel.
-	Parallel int
 	// Point is told where the flow stands: "prepare:before", "prepare:after"
 	// and so on for every activity, and "land:moved" between the move of the
 	// base branch and its entry in the store. Crash tests end the process
@@ -93,23 +91,21 @@ type Options struct {
 
 // Bounds of the flow. Source: docs/SPECIFICATION.md, "Task".
 const (
-	// DefaultParallel keeps a small machine responsive; more tasks wait.
-	DefaultParallel = 8
-	maxActivities   = 256 // most of them wait for a session's turn
-	maxStarts       = 8   // workflows that are started at a time after the server was
-	maxTurns        = 200 // of one workflow run, then it begins a fresh history
-	maxTries        = 3   // sessions for one purpose when boxes are lost
-	maxRepeats      = 6   // of an activity that fails; with the pauses below 15 s
-	firstPause      = 500 * time.Millisecond
-	longestPause    = 10 * time.Second
-	heartbeatLimit  = 30 * time.Second
-	heartbeatPause  = heartbeatLimit / 3
-	stepLimit       = cofferdam.MaxLifetime*time.Second + 24*time.Hour // no session lives longer, nor any other step
-	quickLimit      = time.Minute
-	waitPause       = 15 * time.Minute // a waiting workflow looks by itself this often
-	sweepPause      = 15 * time.Second
-	stopPause       = 10 * time.Second
-	startPause      = time.Second // between tries to begin
+	maxActivities  = 256 // most of them wait for a session's turn
+	maxStarts      = 8   // workflows that are started at a time after the server was
+	maxTurns       = 200 // of one workflow run, then it begins a fresh history
+	maxTries       = 3   // sessions for one purpose when boxes are lost
+	maxRepeats     = 6   // of an activity that fails; with the pauses below 15 s
+	firstPause     = 500 * time.Millisecond
+	longestPause   = 10 * time.Second
+	heartbeatLimit = 30 * time.Second
+	heartbeatPause = heartbeatLimit / 3
+	stepLimit      = cofferdam.MaxLifetime*time.Second + 24*time.Hour // no session lives longer, nor any other step
+	quickLimit     = time.Minute
+	waitPause      = 15 * time.Minute // a waiting workflow looks by itself this often
+	sweepPause     = 15 * time.Second
+	stopPause      = 10 * time.Second
+	startPause     = time.Second // between tries to begin
 )
 
 const (
@@ -144,9 +140,6 @@ var errClosing = errors.New("the server is going away")
 func New(ctx context.Context, o Options) *Flow {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Parallel <= 0 {
-		o.Parallel = DefaultParallel
 	}
 	if o.Point == nil {
 		o.Point = func(string) {}

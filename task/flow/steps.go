@@ -18,12 +18,10 @@ import (
 // steps is the activities. Every one may run again after the end of a process
 // in its middle, and finds in the store how far the last one came.
 type steps struct {
-	o     Options
-	slots chan struct{} // one per session that runs
+	o Options
 
 	mu     sync.Mutex
-	flight map[Input]*turn              // what is being done for an attempt; guarded by mu
-	held   map[cofferdam.SessionID]bool // sessions that have a slot; guarded by mu
+	flight map[Input]*turn // what is being done for an attempt; guarded by mu
 }
 
 // turn lets one step at a time work on an attempt. The engine may think that a
@@ -34,7 +32,7 @@ type turn struct {
 }
 
 func newSteps(o Options) *steps {
-	return &steps{o: o, slots: make(chan struct{}, o.Parallel), flight: map[Input]*turn{}, held: map[cofferdam.SessionID]bool{}}
+	return &steps{o: o, flight: map[Input]*turn{}}
 }
 
 // table is every activity by its name.

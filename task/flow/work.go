@@ -243,21 +243,14 @@ func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p
 		case res != nil:
 			return *res, nil
 		}
-		if err := s.run(ctx, t, plan); err != nil {
+		if err := s.run(ctx, plan); err != nil {
 			return session.Result{}, err
 		}
 	}
 }
 
-// run runs one session when it is its turn, and keeps its result. One that
-// waits for a person needs none.
-func (s *steps) run(ctx context.Context, t cofferdam.Task, p session.Plan) error {
-	if t.State != cofferdam.Waiting {
-		if err := s.hold(ctx, p.ID); err != nil {
-			return err
-		}
-	}
-	defer s.free(p.ID)
+// run runs one session, which waits for its turn, and keeps its result.
+func (s *steps) run(ctx context.Context, p session.Plan) error {
 	res, err := s.o.Sessions.Run(ctx, p)
 	if err != nil {
 		return err
@@ -268,50 +261,17 @@ func (s *steps) run(ctx context.Context, t cofferdam.Task, p session.Plan) error
 	return s.o.Store.SaveResult(context.WithoutCancel(ctx), res)
 }
 
-// hold waits until it is a session's turn.
-func (s *steps) hold(ctx context.Context, id cofferdam.SessionID) error {
-	s.mu.Lock()
-	held := s.held[id]
-	s.mu.Unlock()
-	if held {
-		return nil
-	}
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held[id] = true
-	return nil
-}
-
-// free lets another session have its turn.
-func (s *steps) free(id cofferdam.SessionID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[id] {
-		delete(s.held, id)
-		<-s.slots
-	}
-}
-
 // asks moves a task to waiting when its agent asks a person, and back when it
-// goes on, with "". While it waits others have its turn.
+// goes on, with "".
 func (s *steps) asks(ctx context.Context, p session.Plan, question string) error {
 	t, err := s.o.Tasks.ByID(ctx, p.Task)
 	if err != nil || t.Attempt != p.Attempt {
 		return err
 	}
 	if question == "" {
-		if err := s.hold(ctx, p.ID); err != nil {
-			return err
-		}
 		_, err := s.goesOn(ctx, t)
 		return err
 	}
-	s.free(p.ID)
 	if t.State != cofferdam.Running {
 		return nil
 	}
