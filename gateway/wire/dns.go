@@ -82,6 +82,10 @@ func (r *resolver) answer(conn net.PacketConn, from net.Addr, question []byte) {
 // answer. Only A records exist; a name that has none of the asked type gets
 // an empty answer, never "no such name" (BR-30). ok is false if there is nothing to
 // answer to.
+//
+// The names of the box's own loopback are answered without being judged, as
+// RFC 6761 asks of resolvers (6.3): nothing leaves the box by them. A table of
+// hosts may lack them by IPv6 (U-05).
 func respond(question []byte, resolve func(cofferdam.Host, dnsmessage.Type) (netip.Addr, dnsmessage.RCode)) (reply []byte, ok bool) {
 	var p dnsmessage.Parser
 	h, err := p.Start(question)
@@ -102,9 +106,20 @@ func respond(question []byte, resolve func(cofferdam.Host, dnsmessage.Type) (net
 	case qs[0].Class != dnsmessage.ClassINET:
 		rh.RCode = dnsmessage.RCodeRefused
 	default:
-		addr, rh.RCode = resolve(cofferdam.ParseHost(qs[0].Name.String()), qs[0].Type)
+		host := cofferdam.ParseHost(qs[0].Name.String())
+		if isLocal(host) {
+			addr = localAddress(qs[0].Type)
+			break
+		}
+		addr, rh.RCode = resolve(host, qs[0].Type)
 	}
 	m := dnsmessage.Message{Header: rh, Questions: qs}
+	if addr == netip.IPv6Loopback() {
+		m.Answers = []dnsmessage.Resource{{
+			Header: dnsmessage.ResourceHeader{Name: qs[0].Name, Class: dnsmessage.ClassINET, TTL: answerTTL},
+			Body:   &dnsmessage.AAAAResource{AAAA: addr.As16()},
+		}}
+	}
 	if addr.IsValid() && qs[0].Type == dnsmessage.TypeA {
 		ttl := uint32(answerTTL)
 		if addr == RefusalAddress {
@@ -117,6 +132,22 @@ func respond(question []byte, resolve func(cofferdam.Host, dnsmessage.Type) (net
 	}
 	reply, err = m.Pack()
 	return reply, err == nil
+}
+
+// isLocal says whether h is a name of the loopback.
+func isLocal(h cofferdam.Host) bool {
+	return h == "localhost" || strings.HasSuffix(string(h), ".localhost")
+}
+
+// localAddress is the loopback's for a type of question, or none.
+func localAddress(t dnsmessage.Type) netip.Addr {
+	switch t {
+	case dnsmessage.TypeA:
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case dnsmessage.TypeAAAA:
+		return netip.IPv6Loopback()
+	}
+	return netip.Addr{}
 }
 
 // resolve returns the address that stands for h on this wire: one of its own,

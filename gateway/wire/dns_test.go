@@ -27,6 +27,8 @@ func TestRespond(t *testing.T) {
 	good := netip.MustParseAddr("198.18.0.2")
 	resolve := func(h cofferdam.Host, _ dnsmessage.Type) (netip.Addr, dnsmessage.RCode) {
 		switch h {
+		case "localhost", "app.localhost":
+			t.Errorf("%s is judged", h)
 		case "good.test":
 			return good, dnsmessage.RCodeSuccess
 		case "full.test":
@@ -51,6 +53,12 @@ func TestRespond(t *testing.T) {
 		{"evil.test.", dnsmessage.TypeA, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, "198.18.0.1"},
 		{"evil.test.", dnsmessage.TypeTXT, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, ""},
 		{"full.test.", dnsmessage.TypeA, dnsmessage.ClassINET, dnsmessage.RCodeServerFailure, ""},
+		{"localhost.", dnsmessage.TypeA, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, "127.0.0.1"},
+		{"LocalHost.", dnsmessage.TypeAAAA, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, "::1"},
+		{"app.localhost.", dnsmessage.TypeAAAA, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, "::1"},
+		{"localhost.", dnsmessage.TypeMX, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, ""},
+		{"notlocalhost.", dnsmessage.TypeA, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, "198.18.0.1"},
+		{"localhost.evil.test.", dnsmessage.TypeAAAA, dnsmessage.ClassINET, dnsmessage.RCodeSuccess, ""},
 	} {
 		reply, ok := respond(question(t, c.name, c.kind, c.class), resolve)
 		var m dnsmessage.Message
@@ -60,7 +68,12 @@ func TestRespond(t *testing.T) {
 		}
 		answer := ""
 		for _, a := range m.Answers {
-			answer += netip.AddrFrom4(a.Body.(*dnsmessage.AResource).A).String()
+			switch b := a.Body.(type) {
+			case *dnsmessage.AResource:
+				answer += netip.AddrFrom4(b.A).String()
+			case *dnsmessage.AAAAResource:
+				answer += netip.AddrFrom16(b.AAAA).String()
+			}
 		}
 		if m.ID != 7 || !m.Response || m.RCode != c.rcode || answer != c.answer || len(m.Questions) != 1 || m.Questions[0].Name.String() != c.name {
 			t.Errorf("%s %s: %+v", c.name, c.kind, m)
