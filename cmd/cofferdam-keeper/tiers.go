@@ -41,13 +41,12 @@ func (s settings) open(log *slog.Logger) (*drivers, error) {
 	if d.missed(sandbox.Process, err) {
 		d.of[sandbox.Process], d.close = plain, append(d.close, plain.Close)
 	}
-	if s.inUser() {
-		return d, nil // of an ordinary user the other tiers take root
-	}
-	machines, err := microvm.New(microvm.Options{Root: filepath.Join(s.state, "microvm"), Init: o.Init, Kernel: s.kernel, Monitor: s.monitor, Workspaces: filepath.Join(s.kept, "microvm", "workspaces"), Log: log})
+	m := s.machines(o, filepath.Join(s.state, "microvm"))
+	m.Monitor, m.Workspaces = s.monitor, filepath.Join(s.kept, "microvm", "workspaces")
+	machines, err := microvm.New(m)
 	if d.missed(sandbox.MicroVM, err) {
 		if err := os.WriteFile(s.monitorFile(), []byte(s.monitor), 0o600); err != nil {
-			return nil, errors.Join(layer("state folder", "choose a folder that root can write, with --state", err), d.end(context.Background()))
+			return nil, errors.Join(layer("state folder", "choose a folder that this keeper can write, with --state", err), d.end(context.Background()))
 		}
 		d.of[sandbox.MicroVM], d.of[sandbox.Emulated] = machines, machines
 		d.close = append(d.close, machines.Close)
@@ -61,6 +60,11 @@ func (s settings) plain(o gvisor.Options) process.Options {
 		Root: filepath.Join(s.state, "process"), Workspaces: filepath.Join(s.kept, "process", "workspaces"), Init: o.Init, Log: o.Log,
 		Watched: o.Watched, User: o.User,
 	}
+}
+
+// machines says where the driver of machines works, and how.
+func (s settings) machines(o gvisor.Options, root string) microvm.Options {
+	return microvm.Options{Root: root, Init: o.Init, Kernel: s.kernel, Monitor: s.chosenMonitor(), Log: o.Log, Watched: o.Watched && o.User, User: o.User}
 }
 
 // missed says in the log that a tier's driver could not be opened.
@@ -88,18 +92,19 @@ func (s settings) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kernel, plain := gvisor.Check(ctx, o), process.Check(ctx, s.plain(o))
+	kernel, plain, offer := gvisor.Check(ctx, o), process.Check(ctx, s.plain(o)), sandbox.OfferOf(sandbox.GVisor)
+	machines, emulated := s.examineMachines(ctx, o)
 	if s.inUser() {
 		dir, err := ownGroup()
-		kernel, plain = groupsOf(kernel, dir, err), groupsOf(plain, dir, err)
-		list := []sandbox.Survey{sandbox.NewSurvey(gvisor.UserOffer(), kernel), sandbox.NewSurvey(process.OfferOf(true, watched(plain)), plain)}
-		for _, t := range []sandbox.Tier{sandbox.MicroVM, sandbox.Emulated} {
-			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), notOfUser()))
+		for _, findings := range []*[]sandbox.Finding{&kernel, &plain, &machines, &emulated} {
+			*findings = groupsOf(*findings, dir, err)
 		}
-		return print(os.Stdout, list)
+		offer = gvisor.UserOffer()
 	}
-	list := []sandbox.Survey{sandbox.NewSurvey(sandbox.OfferOf(sandbox.GVisor), kernel), sandbox.NewSurvey(process.OfferOf(false, watched(plain)), plain)}
-	return print(os.Stdout, append(list, s.examineMachines(ctx, o.Init)...))
+	return print(os.Stdout, []sandbox.Survey{
+		sandbox.NewSurvey(offer, kernel), sandbox.NewSurvey(process.OfferOf(s.inUser(), watched(plain)), plain),
+		sandbox.NewSurvey(sandbox.OfferOf(sandbox.MicroVM), machines), sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), emulated),
+	})
 }
 
 // monitorFile remembers what runs machines, for who examines the host.
@@ -118,17 +123,9 @@ func (s settings) chosenMonitor() string {
 	return string(data)
 }
 
-// notOfUser says why an ordinary user's keeper has no boxes of the tiers of machines.
-func notOfUser() []sandbox.Finding {
-	return []sandbox.Finding{{
-		Name: "root", Level: sandbox.Fail, Fix: "run the keeper as root",
-		Detail: "a monitor of machines has a user, devices and mounts of its own, which this version gives it as root alone",
-	}}
-}
-
 // examineMachines looks at the tiers of machines, in a folder that is removed
 // again: the mount namespace is this process's own.
-func (s settings) examineMachines(ctx context.Context, init string) []sandbox.Survey {
+func (s settings) examineMachines(ctx context.Context, o gvisor.Options) (machines, emulated []sandbox.Finding) {
 	dir, err := os.MkdirTemp("", "cofferdam-check-")
 	var d *microvm.Driver
 	if err == nil {
@@ -137,34 +134,32 @@ func (s settings) examineMachines(ctx context.Context, init string) []sandbox.Su
 		if data, err := os.ReadFile(filepath.Join(s.state, "microvm", "kvm.json")); err == nil {
 			_ = os.WriteFile(filepath.Join(dir, "kvm.json"), data, 0o600) // without it, it is proved again
 		}
-		d, err = microvm.New(microvm.Options{Root: dir, Init: init, Kernel: s.kernel, Monitor: s.chosenMonitor()})
+		d, err = microvm.New(s.machines(o, dir))
 	}
-	var findings, emulation []sandbox.Finding
+	var findings []sandbox.Finding
 	if err == nil {
-		emulation = d.Emulation()
+		emulated = d.Emulation()
 		findings, err = d.Check(ctx)
 		err = errors.Join(err, d.Close(ctx))
 	}
 	if err != nil {
 		findings = append(findings, sandbox.Finding{Name: "microvm-check", Level: sandbox.Fail, Detail: err.Error(), Fix: cofferdam.HintOf(err)})
 	}
-	emulated := sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), append(emulation, findings...))
 	// What is a warning to an emulated machine is missing to a real one.
-	strict := make([]sandbox.Finding, len(findings))
 	proved := false
-	for i, f := range findings {
+	for _, f := range findings {
 		if f.Level == sandbox.Warn {
 			f.Level = sandbox.Fail
 		}
 		proved = proved || f.Name == "microvm-kvm"
-		strict[i] = f
+		machines = append(machines, f)
 	}
 	if !proved {
-		strict = append(strict, sandbox.Finding{
+		machines = append(machines, sandbox.Finding{
 			Name: "microvm-kvm", Level: sandbox.Fail, Detail: "not proved, since something before it is missing", Fix: "mend the others first",
 		})
 	}
-	return []sandbox.Survey{sandbox.NewSurvey(sandbox.OfferOf(sandbox.MicroVM), strict), emulated}
+	return machines, append(emulated, findings...)
 }
 
 // print writes what was found as JSON; the first thing that forbids a box of
