@@ -17,6 +17,7 @@ const (
 	maxCopyDepth = 256 // folders in folders: each holds two descriptors
 	maxCopyTries = 8   // an entry that another process swaps meanwhile
 	maxXattr     = 64 << 10
+	copyPiece    = 16 << 20 // bytes of a file between two looks whether somebody still waits
 )
 
 // errSwapped is an entry that was another kind of thing when it was opened.
@@ -202,7 +203,7 @@ func (c *copier) file(src, dst int, name, path string) error {
 		return err
 	}
 	to := os.NewFile(uintptr(fd), path)
-	err = errors.Join(fill(from, to, st.Size), describe(int(from.Fd()), fd, &st))
+	err = errors.Join(c.fill(from, to, st.Size), describe(int(from.Fd()), fd, &st))
 	if st.Nlink > 1 {
 		c.linked[key] = path
 	}
@@ -211,11 +212,14 @@ func (c *copier) file(src, dst int, name, path string) error {
 
 // fill copies contents: shared until one of them is written where the file
 // system can, else without what is only a hole.
-func fill(from, to *os.File, size int64) error {
+func (c *copier) fill(from, to *os.File, size int64) error {
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil {
 		return nil
 	}
 	for at := int64(0); at < size; {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
 		data, err := from.Seek(at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) { // nothing but a hole is left
 			break
@@ -227,7 +231,7 @@ func fill(from, to *os.File, size int64) error {
 		if err != nil {
 			return err
 		}
-		hole = min(hole, size)
+		hole = min(hole, size, data+copyPiece)
 		if _, err = from.Seek(data, io.SeekStart); err == nil {
 			_, err = to.Seek(data, io.SeekStart)
 		}

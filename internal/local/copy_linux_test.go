@@ -106,3 +106,45 @@ func TestCopyOfABusyFolder(t *testing.T) {
 		t.Errorf("300 folders deep: %v", err)
 	}
 }
+
+// leaves is a context that nobody waits for any more after n looks at it.
+type leaves struct {
+	context.Context
+	n int
+}
+
+func (l *leaves) Err() error {
+	if l.n--; l.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCopyOfALargeFileEnds: whoever does not wait any more need not wait for the
+// end of a file either.
+func TestCopyOfALargeFileEnds(t *testing.T) {
+	dir := real(t)
+	shell(t, dir, "head -c 50331648 /dev/zero > large; : > copy")
+	from, err := os.Open(filepath.Join(dir, "large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(dir, "copy"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	c := &copier{ctx: &leaves{t.Context(), 2}}
+	err = c.fill(from, to, 3*copyPiece)
+	info, statErr := to.Stat()
+	if statErr != nil {
+		t.Fatal(statErr)
+	}
+	if err == nil && info.Size() == 3*copyPiece && c.ctx.(*leaves).n == 2 {
+		t.Skip("the file system of the test shares data: there is nothing to wait for")
+	}
+	if !errors.Is(err, context.Canceled) || info.Size() != 2*copyPiece {
+		t.Errorf("%v, %d bytes are copied", err, info.Size())
+	}
+}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -83,6 +84,9 @@ func (r *run) do(ctx context.Context, enclose func(context.Context) (sandbox.Res
 		}
 	}()
 	if err := r.prepare(ctx); err != nil {
+		if cut := (interrupted{}); errors.As(err, &cut) {
+			return Result{Result: cut.result()}, nil
+		}
 		return Result{}, err
 	}
 	// A short run ends before it has made anything that is worth collecting.
@@ -129,7 +133,7 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 	}
 	if r.o.Copy {
-		return r.workspace.copy(ctx, r.state, r.id)
+		return r.copy(ctx)
 	}
 	return nil
 }
