@@ -8,7 +8,8 @@
 //
 // On disk, below the folder given to Open:
 //
-//	w-…/disk        the image: sparse, of the size it was made with
+//	w-…/disk        the image: sparse, of the size it was made with; or a folder that
+//	                its driver watches, where no image can be mounted
 //	w-…/about.json  what is known of it
 //	w-….lock        locked by the process whose box has it, with the box's id
 //	w-….new, .gone  half made or half removed; the next Open removes them
@@ -228,6 +229,9 @@ func (s *Store) take(ctx context.Context, w Want, ready string) (*Hold, error) {
 		}
 	}
 	if !fresh {
+		if err := s.bearable(ctx, &a); err != nil {
+			return nil, err
+		}
 		if err := s.room(a.Size - a.Used); err != nil {
 			return nil, err
 		}
@@ -317,6 +321,12 @@ func (h *Hold) Release(flushed error) error {
 	}
 	a, err := s.read(h.ID)
 	if err == nil {
+		err = s.count(context.Background(), &a)
+	}
+	if errors.Is(err, ErrUncounted) { // who wants it next is refused
+		err = nil
+	}
+	if err == nil {
 		a.Left = time.Now().UTC()
 		err = s.write(s.folder(h.ID), a)
 	}
@@ -403,8 +413,14 @@ func (s *Store) read(id sandbox.WorkspaceID) (sandbox.Workspace, error) {
 		return a, errors.Join(err, errors.New("its description is not its own"))
 	}
 	a.Box, a.Fresh = "", false
-	a.Used, err = blocks(s.image(id))
-	return a, err
+	var st unix.Stat_t
+	if err := unix.Lstat(s.image(id), &st); err != nil {
+		return a, &fs.PathError{Op: "look at", Path: s.image(id), Err: err}
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		a.Used = st.Blocks * 512
+	} // of a folder it is what was found when it was last taken or given back
+	return a, nil
 }
 
 // write keeps what is known of a workspace: the old or the new, on disk.
@@ -432,15 +448,6 @@ func syncFile(path string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// blocks is what a file takes on disk.
-func blocks(path string) (int64, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return 0, &fs.PathError{Op: "look at", Path: path, Err: err}
-	}
-	return st.Blocks * 512, nil
 }
 
 // idlePatience is how long the kernel may take to let go of an image whose last

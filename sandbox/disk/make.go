@@ -20,6 +20,12 @@ func Make(ctx context.Context, path string, size int64) error {
 	return mount.Make(ctx, path, size, true, nil)
 }
 
+// MakeFolder makes an empty folder at path, which belongs to the user of boxes. It
+// has no size of its own: who gives it to a box watches it.
+func MakeFolder(_ context.Context, path string, _ int64) error {
+	return errors.Join(os.Mkdir(path, 0o755), os.Chown(path, sandbox.UserID, sandbox.UserID))
+}
+
 // flush writes what the file system at dir has in memory, and says whether all of
 // it, also what was written before, came to the image.
 func flush(dir string) error {

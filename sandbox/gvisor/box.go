@@ -40,7 +40,10 @@ type box struct {
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
 	meter     guest.Meter
-	relieved  atomic.Int64 // when pid 1 was last asked to end a process, in nanoseconds
+	wards     wards                  // folders that it writes to and that have no size of their own
+	commands  commands               // that run
+	condemned atomic.Pointer[string] // why it was ended by a ward; nil if it was not
+	relieved  atomic.Int64           // when pid 1 was last asked to end a process, in nanoseconds
 
 	step sync.Mutex // held while the box is stopped, written down or made to go on
 	rest rest       // what it does instead of running; guarded by step
@@ -63,6 +66,9 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: flagsOf(b),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Workspace: b.kept.About(),
 	}
+	if w := work(b); w != nil && s.Workspace != nil {
+		s.Workspace.Used = w.held.Load()
+	}
 	s.Changes = b.Life.Changes()
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -81,6 +87,8 @@ func flagsOf(b *box) []string {
 	switch {
 	case b.project != 0:
 		return append(list, sizedByQuota)
+	case work(b) != nil:
+		return append(list, sizedByWatch)
 	case b.d.o.User:
 		return append(list, sizedInMemory)
 	}
@@ -90,7 +98,10 @@ func flagsOf(b *box) []string {
 // whyEnded says more of why a box that nobody destroyed is not there any more
 // than known, if anything can be found.
 func (b *box) whyEnded(known string) string {
+	why := b.condemned.Load()
 	switch {
+	case why != nil:
+		return *why
 	case b.d.cgroups.events(string(b.name)).oomKills > 0:
 		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
 	case b.console.err() != nil:
@@ -143,6 +154,7 @@ func (b *box) tearDown(reason string) error {
 	}
 	id := string(b.name)
 	var errs []error
+	b.wards.end()
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
 	if b.Host != nil {

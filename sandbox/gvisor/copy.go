@@ -18,13 +18,17 @@ func syncAll(dir string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// usedBytes is what a workspace takes: its image, or the folder that it is.
-func usedBytes(image, folder string) int64 {
-	if n, err := shelf.Blocks(image); err == nil {
+// used is what the workspace takes, in bytes: its image, the folder that it is, or
+// the file system.
+func used(b *box) int64 {
+	if w := work(b); w != nil {
+		return w.held.Load()
+	}
+	if n, err := shelf.Blocks(b.disk()); err == nil {
 		return n
 	}
 	var f unix.Statfs_t
-	if unix.Statfs(folder, &f) != nil {
+	if unix.Statfs(b.path("work"), &f) != nil {
 		return 0
 	}
 	return int64(f.Blocks-f.Bfree) * f.Bsize

@@ -66,6 +66,7 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		b.abandon(ctx)
 		return nil, err
 	}
+	b.wards.begin()
 	if err = b.Life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
 		err = b.GoOn("the commands of its snapshot", sandbox.ByDriver)
 	}
@@ -103,8 +104,6 @@ func (d *Driver) checkSpec(s *sandbox.Spec) error {
 	switch {
 	case err != nil || !d.o.User:
 		return err
-	case s.Workspace != "":
-		return userLacks(sandbox.CanKeep, "its workspaces are in memory")
 	case s.Env != "":
 		return userLacks(sandbox.CanSetup, "it can mount no environment image")
 	}
@@ -211,7 +210,8 @@ func guestOptions(b *box) guest.Options {
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
 			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: identity(b.spec),
 		},
-		Watch: b.meter.Watch, Life: b.Life,
+		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) { return b.commands.begin(id, b.meter.Watch(id)) },
+		Life:  b.Life,
 	}
 }
 
@@ -266,7 +266,7 @@ func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
 func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored) (err error) {
 	dir := b.path("work")
 	if b.d.o.User {
-		return b.makeInMemory(ctx, size, from)
+		return b.makeForUser(ctx, size, from)
 	}
 	if b.keepable || b.spec.Workspace != "" || !quota.Enforced(b.dir) {
 		switch {
@@ -311,6 +311,9 @@ func (b *box) attach(ctx context.Context, ready string) (err error) {
 		return err
 	}
 	b.spec.Limits.Disk = b.kept.Size
+	if b.d.o.User {
+		guard(b, "work", b.kept.Size, b.kept.Used)
+	}
 	return nil
 }
 

@@ -34,7 +34,8 @@
 //	snapshots/ID/  memory and workspace of a box at one moment; outlives the keeper
 //
 // A workspace has its size by project quota where the file system of the state
-// folder enforces them, else it is a sized image.
+// folder enforces them, else it is a sized image. An ordinary user can mount none:
+// there it is in memory, or, if it is kept, a folder that is watched.
 //
 // gVisor's own state is in /run/cofferdam-HASH, and the control groups of boxes
 // are in /cofferdam-HASH of each tree: HASH is of the path of the state folder.

@@ -102,7 +102,11 @@ func New(o Options) (*Driver, error) {
 	d.templates.dir = filepath.Join(o.Root, "program")
 	err = errors.Join(d.prepare(), d.holdRunFolder())
 	if err == nil {
-		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.GVisor, d.templates.kept)
+		make := d.templates.kept
+		if o.User {
+			make = disk.MakeFolder
+		}
+		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.GVisor, make)
 	}
 	if err != nil {
 		return nil, &cofferdam.Error{
@@ -182,7 +186,17 @@ func (d *Driver) endLeftovers() error {
 }
 
 // Workspaces returns every workspace that is kept.
-func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) { return d.keeps.List() }
+func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
+	list, err := d.keeps.List()
+	for _, b := range d.All() {
+		for i := range list {
+			if w := work(b); w != nil && list[i].Box == b.spec.ID {
+				list[i].Used = w.held.Load()
+			}
+		}
+	}
+	return list, err
+}
 
 // RemoveWorkspace removes a workspace that no box has.
 func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {

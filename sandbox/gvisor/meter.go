@@ -33,6 +33,11 @@ func (b *box) crowded() bool {
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
 	now := b.d.cgroups.events(string(b.name))
+	for _, w := range b.wards {
+		if w.over.Load() {
+			return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: true}
+		}
+	}
 	full := mount.Full(b.path("work")) || b.project != 0 && mount.Full(b.dir) || b.spec.SetupPhase && mount.Full(b.path("env"))
 	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/disk"
+	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/shelf"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +59,7 @@ func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 func UserOffer() sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.GVisor)
 	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return c == sandbox.CanSetup || c == sandbox.CanKeep
+		return c == sandbox.CanSetup
 	})
 	return o
 }
@@ -106,6 +109,28 @@ func (d *Driver) holdRunFolder() error {
 	}
 	d.held = f
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+}
+
+// makeForUser makes a workspace: in memory, with a size; or, if it is to be kept, as
+// a folder that is watched, since an ordinary user can mount no image.
+func (b *box) makeForUser(ctx context.Context, size int64, from *shelf.Stored) (err error) {
+	switch {
+	case b.spec.Workspace != "":
+		if err := b.attach(ctx, ""); err != nil {
+			return err
+		}
+	case b.keepable:
+		err = disk.MakeFolder(ctx, b.path(workImage), size)
+	default:
+		return b.makeInMemory(ctx, size, from)
+	}
+	if err == nil {
+		err = mount.Bind(b.disk(), b.path("work"), false)
+	}
+	if err != nil {
+		return missing("workspace that is kept", err.Error(), "the state folder must be on a local disk, and its file system one that user namespaces can bind", err)
+	}
+	return nil
 }
 
 // makeInMemory makes a workspace on a tmpfs that cannot grow beyond size. from, if
@@ -193,7 +218,7 @@ func (d *Driver) endStrays() error {
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err == nil && pid != os.Getpid() {
-			d.o.Log.Warn("ending sandbox of an earlier keeper", "pid", pid)
+			d.o.Log.Warn("ending sandbox of an earlier keeper", slog.Int("pid", pid))
 			if err := sandbox.Signal(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				errs = append(errs, fmt.Errorf("ending process %d: %w", pid, err))
 			}

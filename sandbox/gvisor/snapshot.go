@@ -29,7 +29,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	if now := b.Life.Now().State; now.Over() || now == sandbox.Stopping { // its workspace is gone: what lies there now is the host's
 		return sandbox.Snapshot{}, conflict(b, "Snapshot", "take snapshot of")
 	}
-	need := b.memory() + usedBytes(b.disk(), b.path("work"))
+	need := b.memory() + used(b)
 	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
 	if err != nil {
 		return sandbox.Snapshot{}, err

@@ -169,15 +169,43 @@ func configureLoop(loop, back *os.File, flags uint32) error {
 
 // Folder mounts a folder on itself, with the flags that an image has: what is in
 // it can then be linked or renamed to nowhere else.
-func Folder(dir string) error {
-	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("binding %s: %w", dir, err)
+func Folder(dir string) error { return Bind(dir, dir, false) }
+
+// Bind mounts a folder at dir, with the flags that an image has. After an error
+// nothing is mounted.
+func Bind(folder, dir string, readonly bool) error {
+	if err := unix.Mount(folder, dir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("binding %s: %w", folder, err)
 	}
-	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
-	if err := unix.Mount("", dir, "", flags, ""); err != nil {
-		return fmt.Errorf("restricting %s: %w", dir, err)
+	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_NOSUID | unix.MS_NODEV)
+	if readonly {
+		flags |= unix.MS_RDONLY
+	}
+	err := unix.Mount("", dir, "", flags|unix.MS_NOATIME, "")
+	if errors.Is(err, unix.EPERM) { // in a user namespace what the host's mount has of these stays as it is
+		err = unix.Mount("", dir, "", flags|lockedFlags(dir), "")
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("restricting %s: %w", dir, err), Unmount(dir))
 	}
 	return nil
+}
+
+// lockedFlags are those of the mount at dir that a user namespace may not change.
+func lockedFlags(dir string) (flags uintptr) {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0
+	}
+	for _, f := range []struct{ has, flag uintptr }{
+		{unix.ST_RDONLY, unix.MS_RDONLY}, {unix.ST_NOEXEC, unix.MS_NOEXEC}, {unix.ST_NOATIME, unix.MS_NOATIME},
+		{unix.ST_NODIRATIME, unix.MS_NODIRATIME}, {unix.ST_RELATIME, unix.MS_RELATIME},
+	} {
+		if uintptr(st.Flags)&f.has != 0 {
+			flags |= f.flag
+		}
+	}
+	return flags
 }
 
 // Memory mounts a tmpfs at dir that may take a part of the host's memory.

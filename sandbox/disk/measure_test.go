@@ -1,0 +1,112 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cofferdam"
+	"cofferdam/sandbox"
+)
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMeasure: what takes room on the disk counts, once, and nothing outside.
+func TestMeasure(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	data := make([]byte, 1<<20)
+	must(t, os.WriteFile(filepath.Join(outside, "big"), data, 0o600))
+	before, err := Measure(t.Context(), dir, small)
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o700), os.WriteFile(filepath.Join(dir, "a/b/f"), data, 0o600))
+	for i := range 5 {
+		must(t, os.Link(filepath.Join(dir, "a/b/f"), filepath.Join(dir, fmt.Sprint("link", i))))
+	}
+	must(t, os.Symlink(outside, filepath.Join(dir, "out")), os.Symlink("/proc", filepath.Join(dir, "a/proc")), unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	sparse, err := os.Create(filepath.Join(dir, "sparse"))
+	must(t, err)
+	must(t, sparse.Truncate(1<<40), sparse.Close())
+	u, err := Measure(t.Context(), dir, small)
+	must(t, err)
+	if more := u.Bytes - before.Bytes; u.Files != 12 || more < 1<<20 || more > 1<<20+64<<10 {
+		t.Errorf("%+v after %+v", u, before)
+	}
+	if u.Exceeds(Allowed(small)) || !u.Exceeds(Usage{Bytes: 1 << 30, Files: 11}) || !u.Exceeds(Usage{Bytes: 1 << 20, Files: 100}) {
+		t.Errorf("%+v of %+v", u, Allowed(small))
+	}
+}
+
+// TestMeasureEnds: it comes to an end whatever the folder is made of, and says so.
+func TestMeasureEnds(t *testing.T) {
+	deep := t.TempDir()
+	must(t, os.MkdirAll(deep+strings.Repeat("/d", MaxDepth-1), 0o700))
+	if u, err := Measure(t.Context(), deep, small); err != nil || u.Files != MaxDepth-1 {
+		t.Errorf("%d folders below each other: %+v, %v", MaxDepth-1, u, err)
+	}
+	must(t, os.Mkdir(deep+strings.Repeat("/d", MaxDepth), 0o700))
+	if _, err := Measure(t.Context(), deep, small); !errors.Is(err, ErrUncounted) {
+		t.Errorf("%d: %v", MaxDepth, err)
+	}
+	many, most := t.TempDir(), Allowed(small).Files
+	for i := range 2 * most {
+		must(t, os.WriteFile(filepath.Join(many, fmt.Sprint(i)), nil, 0o600))
+	}
+	if u, err := Measure(t.Context(), many, small); err != nil || u.Files != 2*most {
+		t.Errorf("%d files: %+v, %v", 2*most, u, err)
+	}
+	must(t, os.WriteFile(filepath.Join(many, "more"), nil, 0o600))
+	if _, err := Measure(t.Context(), many, small); !errors.Is(err, ErrUncounted) {
+		t.Errorf("one more: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Measure(ctx, many, small); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits for it: %v", err)
+	}
+	must(t, os.Symlink(many, filepath.Join(deep, "link")))
+	for name, path := range map[string]string{"a link": filepath.Join(deep, "link"), "a file": filepath.Join(many, "0"), "nothing": "/no/such"} {
+		if _, err := Measure(t.Context(), path, small); err == nil {
+			t.Errorf("%s was measured", name)
+		}
+	}
+}
+
+// TestFolders: a workspace that is a folder is counted when it is given back and
+// when it is taken, and one that no box could have is refused.
+func TestFolders(t *testing.T) {
+	s, err := Open(t.TempDir(), sandbox.GVisor, func(_ context.Context, path string, _ int64) error { return os.Mkdir(path, 0o700) })
+	must(t, err)
+	h := s.must(t, Want{first, 1, boxA, small})
+	must(t, os.WriteFile(filepath.Join(h.Image, "f"), make([]byte, 2<<20), 0o600), h.Release(nil))
+	used := func() int64 {
+		t.Helper()
+		all, err := s.List()
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		return all[0].Used
+	}
+	if n := used(); n < 2<<20 || n > 3<<20 {
+		t.Errorf("given back with %d bytes", n)
+	}
+	must(t, os.WriteFile(filepath.Join(h.Image, "g"), make([]byte, 2<<20), 0o600))
+	h = s.must(t, Want{first, 2, boxA, small})
+	if h.Used < 4<<20 {
+		t.Errorf("taken with %d bytes", h.Used)
+	}
+	must(t, os.MkdirAll(h.Image+strings.Repeat("/d", MaxDepth), 0o700), h.Release(nil))
+	_, err = s.Attach(t.Context(), Want{first, 3, boxA, small}, "")
+	wantKind(t, err, cofferdam.Exhausted)
+	must(t, s.Remove(first))
+}
