@@ -2,9 +2,7 @@ package local
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -71,8 +69,7 @@ func newState(dir, runtime string) state {
 	if !filepath.IsAbs(runtime) || unix.Stat(runtime, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
 		return s
 	}
-	sum := sha256.Sum256([]byte(dir)) // two states of one user keep apart
-	s.live = filepath.Join(runtime, "cofferdam-run", fmt.Sprintf("%x", sum[:8]))
+	s.live = liveIn(runtime, dir)
 	return s
 }
 
@@ -100,6 +97,9 @@ func (s state) prepare() error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return s.unusable(err)
 		}
+	}
+	if err := s.sign(); err != nil {
+		return s.unusable(err)
 	}
 	return nil
 }
@@ -233,16 +233,22 @@ func appear(place *os.Root, name string, write func(io.Writer) error) error {
 // tidy ends the records of runs whose process was killed, and removes the
 // oldest traces. What it cannot do is left to the next run.
 func (s state) tidy(own cofferdam.SessionID) {
+	s.finishKilled(own)
+	s.tidyOthers()
+	traces := list(s.path("traces")) // by name, which begins with the time
+	for _, e := range traces[:max(0, len(traces)-keptTraces)] {
+		_ = os.Remove(s.path("traces", e.Name())) // the next run tries again
+	}
+}
+
+// finishKilled ends the records of runs whose process was killed.
+func (s state) finishKilled(own cofferdam.SessionID) {
 	for _, e := range list(s.live) {
 		info, err := e.Info()
 		if e.Name() == string(own) || err != nil || time.Since(info.ModTime()) < settled {
 			continue
 		}
 		s.adopt(cofferdam.SessionID(e.Name()), info.ModTime())
-	}
-	traces := list(s.path("traces")) // by name, which begins with the time
-	for _, e := range traces[:max(0, len(traces)-keptTraces)] {
-		_ = os.Remove(s.path("traces", e.Name())) // the next run tries again
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -218,7 +217,7 @@ func (d *Driver) endStrays() error {
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err == nil && pid != os.Getpid() {
-			d.o.Log.Warn("ending sandbox of an earlier keeper", slog.Int("pid", pid))
+			d.o.Log.Warn("ending sandbox of an earlier keeper", "pid", pid)
 			if err := sandbox.Signal(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				errs = append(errs, fmt.Errorf("ending process %d: %w", pid, err))
 			}

@@ -1,17 +1,12 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/internal/userns"
@@ -19,50 +14,11 @@ import (
 	"cofferdam/sandbox/sandboxtest"
 )
 
-// Where tests of an ordinary user find pid 1, and what says that their mounts are
-// their own.
-const (
-	programsVariable = "COFFERDAM_TEST_PROGRAMS"
-	mountsVariable   = "COFFERDAM_TEST_MOUNTS"
-)
-
-// settle makes the process that TestAsUser starts uid 0 of a user namespace with
-// mounts of its own, and returns once it is. In others it does nothing.
-func settle() error {
-	if err := userns.Settle(); err != nil {
-		return err
-	}
-	if !isUser() || os.Getenv(mountsVariable) != "" {
-		return nil
-	}
-	if os.Geteuid() != 0 {
-		cmd, life, err := userns.Command(os.Args[1:], os.Environ(), false)
-		if err != nil {
-			return err
-		}
-		defer life.Close()
-		var exit *exec.ExitError
-		if err := cmd.Wait(); errors.As(err, &exit) {
-			os.Exit(exit.ExitCode())
-		} else if err != nil {
-			return err
-		}
-		os.Exit(0)
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return err
-	}
-	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), mountsVariable+"=1"))
-}
-
 // isUser says whether this is the process that TestAsUser starts.
-func isUser() bool { return os.Getenv(sandboxtest.UserVariable) != "" }
+func isUser() bool { return sandboxtest.IsUser() }
 
-// asUser are the tests of root's boxes that hold of an ordinary user's too.
-const asUser = "^(TestSuite|TestUser.*|TestLimitsAreNamed|TestBoxFullOfProcesses|TestNothingIsLeft|TestNeighbours|TestFolderImage|TestSoak)$"
-
-// TestAsUser runs the suite and what an ordinary user's boxes lack, as one.
+// TestAsUser runs the suite, what holds of root's boxes too, and what an ordinary
+// user's boxes lack, as one.
 func TestAsUser(t *testing.T) {
 	if isUser() {
 		t.Skip("this is that user")
@@ -71,24 +27,9 @@ func TestAsUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := sandboxtest.AsUser(t, sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run="+asUser)
-	cmd.Env = append(cmd.Env, programsVariable+"="+dir)
-	out, err := cmd.CombinedOutput()
-	for _, name := range []string{"TestSuite", "TestUserStatusSaysWhatIsWatched", "TestLimitsAreNamed", "TestNeighbours", "TestNothingIsLeft"} {
-		if err != nil || !strings.Contains(string(out), "--- PASS: "+name+" ") {
-			t.Fatalf("as an ordinary user: %s: %v\n%s", name, err, out)
-		}
-	}
-	t.Logf("%d tests passed as %s", strings.Count(string(out), "--- PASS"), sandboxtest.User)
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "--- SKIP") {
-			t.Log(strings.TrimSpace(line))
-		}
-	}
+	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
+		"TestUserStatusSaysWhatIsWatched", "TestUserLimitsRequired", "TestUserLacks", "TestUserIDs", "TestUserMemoryIsWatched",
+		"TestUserLeftoverIsWatched", "TestUserSharedMemoryCountsOnce", "TestUserHiddenMemory", "TestUserHostView", "TestUserWorkspaceHasItsSize")
 }
 
 func needUser(t *testing.T) {
