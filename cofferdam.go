@@ -234,6 +234,8 @@ type TaskMessage struct {
 	Text   string    `json:"text"`
 	By     Principal `json:"by"`
 	Time   time.Time `json:"time"`
+	// While is where its task stood then, for whoever says it.
+	While TaskState `json:"while,omitempty"`
 }
 
 // Limits bounds one box. Zero fields mean the default.
@@ -374,6 +376,7 @@ type Session struct {
 	Head        Commit    `json:"head,omitempty"`
 	Said        Said      `json:"said,omitempty"` // the agent's claim
 	Exit        int       `json:"exit"`
+	Met         []string  `json:"met,omitempty"` // limits that its agent met, such as disk or memory
 	Failure     string    `json:"failure,omitempty"`
 	Reason      string    `json:"reason,omitempty"`
 	Tier        string    `json:"tier,omitempty"`

@@ -319,6 +319,25 @@ say Nobody spoke.
 	}
 }
 
+// TestLimitsThatAnAgentMet: the result names them, whatever the agent made of it,
+// whether it ran in the box or only its commands did.
+func TestLimitsThatAnAgentMet(t *testing.T) {
+	little := func(o *session.Options) { o.MaxOutput = 1 << 20 }
+	b, _ := thinking(t, "turn 1\ntool shell {\"command\":\"yes\"}\ntool shell {\"command\":\"echo fine\"}\n\notherwise\nsay done\n", little)
+	for name, p := range map[string]session.Plan{"loop": b.loop(), "command": b.plan("echo a; yes"), "well": b.plan("echo fine")} {
+		want := "output"
+		if name == "well" {
+			want = ""
+		}
+		p.Branch = cofferdam.Ref("refs/heads/cofferdam/" + name)
+		for range 2 { // the second time from the record
+			if r := b.run(p); r.Failure != "" || strings.Join(r.Met, " ") != want {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+	}
+}
+
 // TestLoopIsStopped: the end of the task ends a command that runs, and its time
 // is its time, also over processes.
 func TestLoopIsStopped(t *testing.T) {

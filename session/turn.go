@@ -64,15 +64,13 @@ type turn struct {
 // turnEnd is how a turn ended, as it goes on record.
 type turnEnd struct {
 	agent.End
-	Exit     int  `json:"exit"`
-	Signal   int  `json:"signal,omitempty"`
-	TimedOut bool `json:"timed_out,omitempty"`
-	TooMuch  bool `json:"too_much,omitempty"` // it was ended because of its output
-	// Met are the limits that it met, output among them.
-	Met     []string `json:"met,omitempty"`
-	Seconds float64  `json:"seconds"`
-	Gone    string   `json:"gone,omitempty"`    // it was ended because its model does not answer: the sentence
-	Expired bool     `json:"expired,omitempty"` // it was ended because the session's lifetime was over
+	Exit     int     `json:"exit"`
+	Signal   int     `json:"signal,omitempty"`
+	TimedOut bool    `json:"timed_out,omitempty"`
+	TooMuch  bool    `json:"too_much,omitempty"` // it was ended because of its output
+	Seconds  float64 `json:"seconds"`
+	Gone     string  `json:"gone,omitempty"`    // it was ended because its model does not answer: the sentence
+	Expired  bool    `json:"expired,omitempty"` // it was ended because the session's lifetime was over
 }
 
 // died says whether a signal ended the agent. A shell around it turns the
@@ -240,7 +238,7 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 		return err
 	}
 	ended := turnEnd{
-		End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut, TooMuch: slices.Contains(ran.Exhausted, exhaustedOutput), Met: met(ran.Exhausted),
+		End: end, Exit: ran.Exit, Signal: ran.Signal, TimedOut: ran.TimedOut, TooMuch: slices.Contains(ran.Exhausted, exhaustedOutput),
 		Seconds: ran.Ended.Sub(ran.Started).Seconds(), Gone: gone, Expired: expired,
 	}
 	if !d.asks(ended) { // a server it started for its next turn waits with it
@@ -319,7 +317,7 @@ func (a *attempt) tell(ctx context.Context, e agent.Event) error {
 // conclude takes down how the agent ended.
 func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
 	r := &d.result
-	r.Said, r.Message, r.Exit, r.TimedOut, r.Met = end.Said, end.Message, end.Exit, end.TimedOut || end.Expired, end.Met
+	r.Said, r.Message, r.Exit, r.TimedOut, r.Met = end.Said, end.Message, end.Exit, end.TimedOut || end.Expired, d.met()
 	if end.Expired {
 		r.Reason = lifetime(d).over()
 	}
@@ -340,6 +338,20 @@ func (d dialogue) conclude(ctx context.Context, end turnEnd) error {
 		"failed": strconv.FormatBool(end.Failed), "skipped_lines": strconv.Itoa(end.Skipped), "dropped_events": strconv.Itoa(end.Dropped),
 		"turns": strconv.Itoa(turns), "unheard_messages": strconv.Itoa(unheard),
 	})
+}
+
+// met is the limits that the agent met in any of its turns or commands.
+func (d dialogue) met() []string {
+	var all []string
+	d.ledger.look(func(s *seen) {
+		for id, x := range s.execs {
+			if x.result != nil && (strings.HasPrefix(string(id), string(execAgent)) || strings.HasPrefix(string(id), "loop-")) {
+				all = append(all, met(x.result.Exhausted)...)
+			}
+		}
+	})
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // endAsked ends what turns that asked a person left for the next one.

@@ -39,10 +39,12 @@ func (s *Service) Send(ctx context.Context, scope cofferdam.Scope, by cofferdam.
 		return cofferdam.TaskMessage{}, err
 	}
 	m := cofferdam.TaskMessage{Schema: "cofferdam/task-message/v1", Task: t.ID, Text: text, By: by, Time: s.now().UTC()}
+	var was cofferdam.TaskState
 	m, err = s.store.AddMessage(ctx, m, func(h Hearing, m cofferdam.TaskMessage) error {
 		if err := hears(h); err != nil {
 			return err
 		}
+		was = h.Task.State
 		sum := sha256.Sum256([]byte(m.Text))
 		_, err := s.record.Record(ctx, cofferdam.Event{
 			Scope: h.Task.Scope, Task: m.Task, Actor: by, Source: "task", Kind: cofferdam.EventTaskMessage, Resource: h.Task.Short(),
@@ -56,6 +58,7 @@ func (s *Service) Send(ctx context.Context, scope cofferdam.Scope, by cofferdam.
 	if err != nil {
 		return m, err
 	}
+	m.While = was
 	return m, s.answered(ctx, t.ID, by)
 }
 

@@ -27,7 +27,7 @@ func TestSendOnlyWhereSomebodyHears(t *testing.T) {
 			v = d.advance(t, v, to, nil)
 		}
 		m, err := d.Send(t.Context(), d.scope, ada, v.Short(), "leave the API as it is\n")
-		if err != nil || m.Number != int64(i+1) || m.Task != v.ID || m.By != ada || m.Text != "leave the API as it is\n" {
+		if err != nil || m.Number != int64(i+1) || m.Task != v.ID || m.By != ada || m.While != v.State || m.Text != "leave the API as it is\n" {
 			t.Errorf("%s: %+v %v", v.State, m, err)
 		}
 	}

@@ -218,6 +218,10 @@ func (p *progress) acted(e cofferdam.Event) {
 		p.note = strings.TrimSuffix(strings.TrimPrefix(e.Resource+": "+strings.Join(strings.Fields(text), " "), ": "), ": ")
 	case cofferdam.EventAgentFile:
 		p.note = "changed " + e.Resource
+	case cofferdam.EventSessionState:
+		if e.Fields["step"] == "queued" {
+			p.note = e.Fields["text"]
+		}
 	case cofferdam.EventAgentTurn:
 		if e.Fields["why"] == "interrupted" {
 			p.note = "goes on after an interruption"

@@ -12,7 +12,7 @@ import (
 func newTaskSend(a *app) *cobra.Command {
 	var file string
 	c := &cobra.Command{
-		Use: "send TASK TEXT|-f FILE", Short: "Tell a task's agent something while it runs", ValidArgsFunction: a.completeTasks,
+		Use: "send TASK TEXT|-f FILE", Short: "Tell a task's agent something, or answer what it asks", ValidArgsFunction: a.completeTasks,
 		Args: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -27,7 +27,7 @@ func newTaskSend(a *app) *cobra.Command {
 			return nil
 		},
 		Long: "Tell a task's agent something while it runs, or before it begins. The agent hears it after the tool call it is in, " +
-			"and goes on in its own conversation." + calling(12),
+			"and goes on in its own conversation. Of a task that waits for a person, the next message is the answer." + calling(12),
 		Example: "  cofferdam task send t-1 \"leave the public API as it is\"\n  cofferdam task send t-1 -f notes.txt",
 		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			text := ""
@@ -55,7 +55,14 @@ func (a *app) sent(task string, m cofferdam.TaskMessage) error {
 	if a.json {
 		return a.object(m)
 	}
-	a.say("kept message %d to %s; its agent hears it after the tool call it is in", m.Number, task)
+	heard := "its agent hears it after the tool call it is in"
+	switch m.While {
+	case cofferdam.Waiting:
+		heard = "it is the answer that its agent waits for"
+	case cofferdam.Queued, cofferdam.Preparing:
+		heard = "its agent hears it when it begins"
+	}
+	a.say("kept message %d to %s; %s", m.Number, task, heard)
 	_, err := fmt.Fprintln(a.Out, m.Number)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,6 +63,7 @@ func newSessionView(a *app) *cobra.Command {
 				{"reason", s.Reason},
 				{"said", string(s.Said)},
 				{"exit", strconv.Itoa(s.Exit)},
+				{"limits met", strings.Join(s.Met, ", ")},
 				{"from", string(s.Commit)},
 				{"head", string(s.Head)},
 				{"tier", s.Tier},
@@ -77,6 +79,18 @@ func newSessionView(a *app) *cobra.Command {
 			}, lifeLabels(s.Life)...)
 		}),
 	}
+}
+
+// endLabels says how the agent of a session ended, if it did: by itself, or at a limit.
+func endLabels(s cofferdam.Session) []label {
+	if s.Sealed.IsZero() || s.Phase != "work" || s.Failure != "" && s.Exit == 0 && len(s.Met) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("attempt %d: exit %d", s.Attempt, s.Exit)
+	if len(s.Met) > 0 {
+		text += ", having met its limit of " + strings.Join(s.Met, ", ")
+	}
+	return []label{{"agent ended", text}}
 }
 
 // lifeLabels says where the box of a running session stands.

@@ -337,7 +337,7 @@ func newTaskView(a *app) *cobra.Command {
 					lines = append(lines, label{"environment", s.Phase + ": " + s.Found})
 				}
 				if err == nil {
-					lines = append(lines, lifeLabels(s.Life)...)
+					lines = append(append(lines, endLabels(s)...), lifeLabels(s.Life)...)
 				}
 			}
 			if w, err := cl.Workspace(c.Context(), t.Short()); err == nil { // it may have none

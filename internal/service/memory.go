@@ -122,6 +122,11 @@ func (m *Memory) Seal(id cofferdam.SessionID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sealed[id] = true
+	for i := range m.sessions {
+		if m.sessions[i].ID == id {
+			m.sessions[i].Sealed = time.Now()
+		}
+	}
 	m.tell()
 }
 
@@ -242,13 +247,13 @@ func (m *Memory) Send(ctx context.Context, _ cofferdam.Scope, by cofferdam.Princ
 	if err != nil {
 		return cofferdam.TaskMessage{}, err
 	}
-	if AtRest(t.State) {
+	if AtRest(t.State) && t.State != cofferdam.Waiting {
 		return cofferdam.TaskMessage{}, conflict(t)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.messages++
-	return cofferdam.TaskMessage{Schema: "cofferdam/task-message/v1", Task: t.ID, Number: m.messages, Text: text, By: by, Time: time.Now().UTC()}, m.Fail
+	return cofferdam.TaskMessage{Schema: "cofferdam/task-message/v1", Task: t.ID, Number: m.messages, Text: text, By: by, Time: time.Now().UTC(), While: t.State}, m.Fail
 }
 
 // RequestLand implements Tasks.

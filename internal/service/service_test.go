@@ -327,6 +327,33 @@ func TestWaitForState(t *testing.T) {
 	})
 }
 
+// TestWaitForTheSeal: a cancelled task has ended before its session's record is
+// sealed, and who waits for it finds that sealed; but for ever nobody waits.
+func TestWaitForTheSeal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := world(t)
+		made, err := s.CreateTask(as(alice), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.AddSession(cofferdam.Session{ID: "s-1234", Task: made.ID})
+		if _, err := s.CancelTask(as(alice), "t-1"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		got, err := s.WaitTask(as(alice), "t-1", "", time.Hour)
+		if err != nil || got.State != cofferdam.Cancelled || time.Since(begun) != sealGrace {
+			t.Errorf("never sealed: %s after %s, %v", got.State, time.Since(begun), err)
+		}
+		time.AfterFunc(3*time.Second, func() { m.Seal("s-1234") })
+		begun = time.Now()
+		got, err = s.WaitTask(as(alice), "t-1", "", time.Minute)
+		if took := time.Since(begun); err != nil || got.State != cofferdam.Cancelled || took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("sealed: %s after %s, %v", got.State, took, err)
+		}
+	})
+}
+
 func TestLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := world(t)

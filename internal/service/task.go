@@ -252,7 +252,7 @@ var errRest = errors.New("at rest")
 
 // WaitTask returns the task once it is in the state or has ended, for state ""
 // once it is at rest, or as it is when limit is over. A state that lasts for a
-// moment only can be missed.
+// moment only can be missed. Of a task that has ended the record is sealed then.
 func (s *Service) WaitTask(ctx context.Context, name string, state cofferdam.TaskState, limit time.Duration) (cofferdam.Task, error) {
 	t, err := s.Task(ctx, name)
 	if err != nil {
@@ -268,15 +268,43 @@ func (s *Service) WaitTask(ctx context.Context, name string, state cofferdam.Tas
 		return nil
 	})
 	if errors.Is(err, errRest) || waiting.Err() != nil && ctx.Err() == nil {
-		return t, nil
+		if t.State.Ended() {
+			s.sealed(waiting, t.ID)
+		}
+		return t, ctx.Err()
 	}
 	return t, err
 }
 
+// sealed returns once the records of all sessions of a task that has ended are
+// sealed, or after sealGrace: a keeper that is away does not hold up the news. A
+// task that was cancelled has ended before they are.
+func (s *Service) sealed(ctx context.Context, id cofferdam.TaskID) {
+	ctx, cancel := context.WithTimeout(ctx, sealGrace)
+	defer cancel()
+	tick := time.NewTicker(sealLook)
+	defer tick.Stop()
+	for {
+		all, err := s.Sessions.Sessions(ctx, s.Scope, id, MaxList)
+		if err == nil && !slices.ContainsFunc(all, func(v cofferdam.Session) bool {
+			return v.Sealed.IsZero() && v.State != "stopped" && v.State != "failed"
+		}) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // Bounds of a followed task. Source: docs/SPECIFICATION.md, "API".
 const (
-	followGrace = 5 * time.Second // for the last events once a task is at rest
-	maxFollowed = 64              // sessions of one task that are followed
+	sealGrace   = time.Minute            // for the record once a task has ended
+	sealLook    = 100 * time.Millisecond // between two looks whether it is sealed
+	followGrace = 5 * time.Second        // for the last events once a task is at rest
+	maxFollowed = 64                     // sessions of one task that are followed
 )
 
 // FollowTask sends the task at once and at every change, and every event of its

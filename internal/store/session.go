@@ -165,6 +165,7 @@ func (r run) view() cofferdam.Session {
 	if res.Failure != "" {
 		v.State = "failed"
 	}
+	v.Met = res.Met
 	v.Head, v.Said, v.Exit, v.Failure, v.Reason, v.Usage = res.Head, res.Said, res.Exit, res.Failure, res.Reason, res.Usage
 	v.Tier, v.Kernel, v.Image, v.Environment, v.Policy = res.Box.Tier, res.Box.Kernel, res.Box.Image, res.Box.Environment, res.Box.Policy
 	v.Found = res.Box.Found

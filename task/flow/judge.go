@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"cofferdam"
@@ -44,7 +45,7 @@ func ofBase(checks []cofferdam.Check, r session.Result) verdict {
 		case c.MustFailFirst && holds(run):
 			return blocked(cofferdam.ReasonCheck, "check %s passes on the base already, so passing later would prove nothing; give it as --keep if it must go on passing", brief(c.Command))
 		case !c.MustFailFirst && !holds(run):
-			return blocked(cofferdam.ReasonCheck, "check %s must pass on the base to be kept, and ended there with %d; give it as --check if the task is to mend it", brief(c.Command), run.Exit)
+			return blocked(cofferdam.ReasonCheck, "check %s must pass on the base to be kept, and ended there with %s; give it as --check if the task is to mend it", brief(c.Command), status(run.Exit, run.Exhausted))
 		}
 	}
 	return verdict{}
@@ -75,10 +76,15 @@ func ofWork(checks []cofferdam.Check, r session.Result, changed bool) verdict {
 		}
 		return verdict{cofferdam.NothingToDo, "", "nothing was changed, and every check holds on the base"}
 	}
-	if len(r.Met) > 0 {
-		return blocked(cofferdam.ReasonAgent, "the agent ended with %d, having met its limit of %s, and left no commit", r.Exit, strings.Join(r.Met, ", "))
+	return blocked(cofferdam.ReasonAgent, "the agent ended with %s and left no commit", status(r.Exit, r.Met))
+}
+
+// status is how a command ended, with the limits that it met.
+func status(exit int, met []string) string {
+	if len(met) == 0 {
+		return strconv.Itoa(exit)
 	}
-	return blocked(cofferdam.ReasonAgent, "the agent ended with %d and left no commit", r.Exit)
+	return fmt.Sprintf("%d, having met its limit of %s,", exit, strings.Join(met, ", "))
 }
 
 // ofProof judges the checks as they ran on the agent's commit.
@@ -92,7 +98,7 @@ func ofProof(checks []cofferdam.Check, r session.Result) verdict {
 		case run.TimedOut:
 			return blocked(cofferdam.ReasonCheck, "check %s did not end in time on the agent's commit", brief(c.Command))
 		case !holds(run):
-			return blocked(cofferdam.ReasonCheck, "check %s ended with %d on the agent's commit", brief(c.Command), run.Exit)
+			return blocked(cofferdam.ReasonCheck, "check %s ended with %s on the agent's commit", brief(c.Command), status(run.Exit, run.Exhausted))
 		}
 	}
 	return verdict{}

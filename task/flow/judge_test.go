@@ -26,6 +26,11 @@ func late(r session.Result, i int) session.Result {
 	return r
 }
 
+func full(r session.Result) session.Result {
+	r.Checks[0].Exhausted = []string{"disk"}
+	return r
+}
+
 func TestJudge(t *testing.T) {
 	both := []cofferdam.Check{mend, keep}
 	only := []cofferdam.Check{keep}
@@ -67,6 +72,7 @@ func TestJudge(t *testing.T) {
 
 		{"proof: all pass", ofProof(both, runs(0, 0)), "", "", ""},
 		{"proof: one fails", ofProof(both, runs(1, 0)), cofferdam.Blocked, cofferdam.ReasonCheck, "make test"},
+		{"proof: killed at a limit", ofProof(both, full(runs(1, 0))), cofferdam.Blocked, cofferdam.ReasonCheck, "ended with 1, having met its limit of disk, on the agent's commit"},
 		{"proof: a kept one fails", ofProof(both, runs(0, 2)), cofferdam.Blocked, cofferdam.ReasonCheck, "ended with 2"},
 		{"proof: exit 0 by the clock is no pass", ofProof(both, late(runs(0, 0), 1)), cofferdam.Blocked, cofferdam.ReasonCheck, "in time"},
 		{"proof: missing", ofProof(both, runs(0)), cofferdam.Blocked, cofferdam.ReasonBox, "1 of 2"},
