@@ -95,8 +95,7 @@ func TestKeeperIsReplacedWhileBoxesRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	late := set
-	set = p.gather(t, next)
+	p.gather(t, next)
 	if got := p.builds(); got != "k- k-2" {
 		t.Fatalf("keepers after the upgrade: %q", got)
 	}
@@ -104,7 +103,7 @@ func TestKeeperIsReplacedWhileBoxesRun(t *testing.T) {
 	if got := p.builds(); got != "k- k-2" {
 		t.Fatalf("keepers after another start of the server: %q", got)
 	}
-	if _, err := late.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: "host"}); cofferdam.KindOf(err) != cofferdam.Conflict {
+	if _, err := set.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: "host"}); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("the server of before makes a box: %v", err)
 	}
 	// New boxes are the new keeper's, beside the old ones.

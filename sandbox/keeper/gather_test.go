@@ -145,14 +145,14 @@ func TestUpgrade(t *testing.T) {
 	h.want("server started again", "a - - -")
 
 	// A keeper without boxes is replaced at once, in its place.
-	b := h.mustServe("b")
+	h.mustServe("b")
 	h.want("upgrade without boxes", "b - - -")
 	if _, err := a.List(ctx); err != nil {
 		t.Errorf("any server may look: %v", err)
 	}
 
 	// One with boxes goes on beside the new one.
-	b = h.mustServe("b")
+	b := h.mustServe("b")
 	first := newBox(t, b)
 	if err := first.Start(ctx, sandbox.Command{ID: "runs", Shell: "echo first; cat", Stdin: true}); err != nil {
 		t.Fatal(err)
@@ -171,9 +171,9 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	// Again, and the server is started once more in between.
-	d := h.mustServe("d")
+	h.mustServe("d")
 	h.want("two upgrades", "b* c* d -")
-	d = h.mustServe("d")
+	d := h.mustServe("d")
 	h.want("server started again", "b* c* d -")
 	if list, err := d.List(ctx); err != nil || len(list) != 2 {
 		t.Errorf("boxes of all keepers: %+v, %v", list, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -87,14 +88,15 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
 		a.AmbientCaps = building // an exec by who is not root would lose them
 	}
-	planned := make(chan error, 1)
-	go func() { planned <- keepPlan(planFile, plan) }()
-	if err := p.cmd.Start(); err != nil {
-		<-planned
+	var planned error
+	var planning sync.WaitGroup
+	planning.Go(func() { planned = keepPlan(planFile, plan) })
+	err = p.cmd.Start()
+	if planning.Wait(); err != nil {
 		unix.Close(p.talk)
 		return nil, namespaceError(s, err)
 	}
-	if err := <-planned; err != nil {
+	if err := planned; err != nil {
 		_ = p.cmd.Process.Kill() // it may have ended by itself
 		_ = p.cmd.Wait()         // it has done nothing
 		unix.Close(p.talk)
