@@ -42,7 +42,8 @@ func Check(ctx context.Context, o Options) []sandbox.Finding {
 type checker struct {
 	o        Options
 	euid     int
-	proc     string // /proc/self
+	proc     string                // /proc/self
+	most     func(what int) uint64 // the most that this process may ask of a limit
 	tun      string
 	groups   string
 	landlock func() int
@@ -50,7 +51,7 @@ type checker struct {
 }
 
 func newChecker(o Options) checker {
-	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", tun: "/dev/net/tun", groups: cgroupRoot, landlock: wall.LandlockVersion, seccomp: seccompOffered}
+	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", most: hardLimit, tun: "/dev/net/tun", groups: cgroupRoot, landlock: wall.LandlockVersion, seccomp: seccompOffered}
 }
 
 // probe is one check: the layer, and what it finds.

@@ -72,6 +72,9 @@ func (b *box) build(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.d.checker.allows(b.spec.Limits, b.countedPIDs()); err != nil {
+		return err
+	}
 	plan, err := b.plan()
 	if err != nil {
 		return err

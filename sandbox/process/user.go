@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 )
@@ -93,6 +94,36 @@ func (c *checker) ids() (string, error) {
 		return "", errors.New("the user namespace of the keeper may give its processes no groups")
 	}
 	return "of boxes and their commands", nil
+}
+
+// hardLimit is the most that this process may give itself and others of a limit.
+func hardLimit(what int) uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(what, &l) != nil {
+		return 0 // there is no such limit
+	}
+	return l.Max
+}
+
+// allows refuses limits above those of the keeper's own user, which the kernel
+// would let nobody but root of the host raise.
+func (c *checker) allows(l cofferdam.Limits, pids int64) error {
+	for _, x := range []struct {
+		what        int
+		name, short string
+		want        int64
+	}{
+		{unix.RLIMIT_NOFILE, "open files", "nofile", max(l.OpenFiles, minInitFiles)},
+		{unix.RLIMIT_NPROC, "processes", "nproc", pids},
+	} {
+		if most := c.most(x.what); uint64(x.want) > most && c.o.User {
+			return &cofferdam.Error{
+				Op: opCreate, Kind: cofferdam.Unavailable, Subject: "limit of " + x.name, Reason: fmt.Sprintf("the box asks for %d, and the user of the keeper may have %d", x.want, most),
+				Hint: fmt.Sprintf("give the box fewer, or have the user's limit raised and log in anew: a line \"USER hard %s %d\" in /etc/security/limits.conf", x.short, x.want),
+			}
+		}
+	}
+	return nil
 }
 
 // mapped says whether a map of the kernel has every id of a range, in one piece.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"cofferdam"
 	"cofferdam/internal/userns"
 	"cofferdam/sandbox"
@@ -28,7 +30,7 @@ func TestAsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
-		"TestUserStatusSaysWhatIsWatched", "TestUserLimitsRequired", "TestUserLacks", "TestUserIDs", "TestUserMemoryIsWatched",
+		"TestUserStatusSaysWhatIsWatched", "TestUserLimitsRequired", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserMemoryIsWatched",
 		"TestUserLeftoverIsWatched", "TestUserSharedMemoryCountsOnce", "TestUserHiddenMemory", "TestUserHostView", "TestUserWorkspaceHasItsSize")
 }
 
@@ -126,6 +128,40 @@ func TestUserIDs(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, said, err)
 		}
 	}
+}
+
+// What the host keeps from this user is refused with what to do about it, before
+// anything is made.
+func TestUserIsKeptShort(t *testing.T) {
+	needUser(t)
+	d := newDriver(t)
+	good := d.checker
+	for name, c := range map[string]struct {
+		says, fix string
+		change    func(*checker)
+	}{
+		"no network device": {"tun-device", "chmod 0666 /dev/net/tun", func(c *checker) { c.tun = "/etc/shadow" }},
+		"few processes": {"limit of processes", "hard nproc 512", func(c *checker) {
+			c.most = func(what int) uint64 {
+				return map[int]uint64{unix.RLIMIT_NPROC: 511, unix.RLIMIT_NOFILE: 1 << 20}[what]
+			}
+		}},
+		"few open files":     {"limit of open files", "hard nofile 8192", func(c *checker) { c.most = func(int) uint64 { return 8191 } }},
+		"no namespace of it": {"group-ids", "usermod --add-subuids", func(c *checker) { c.proc = "/no/such" }},
+	} {
+		d.checker = good
+		c.change(&d.checker)
+		id := cofferdam.BoxID(cofferdam.NewID("b"))
+		_, err := d.Create(t.Context(), sandbox.Spec{ID: id, Tier: sandbox.Process, Image: sandbox.HostImage})
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), c.says) || !strings.Contains(cofferdam.HintOf(err), c.fix) {
+			t.Errorf("%s: %v, hint %q", name, err, cofferdam.HintOf(err))
+		}
+		if _, err := os.Stat(filepath.Join(d.o.Root, "boxes", string(id))); err == nil {
+			t.Errorf("%s: something is left", name)
+		}
+	}
+	d.checker = good
+	newBox(t, d)
 }
 
 // A hog is ended, and the box goes on: no control group does that here.

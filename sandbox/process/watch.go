@@ -181,7 +181,7 @@ func status(proc *os.Root, pid string) (anon, shared int64) {
 	if bytes.Contains(text, []byte("\nState:\tZ")) && mount.Kilobytes(text, "Threads")>>10 > 1 {
 		text = thread(proc, pid) // its first thread has ended and shows nothing
 	}
-	return mount.Kilobytes(text, "RssAnon"), mount.Kilobytes(text, "RssShmem")
+	return mount.Kilobytes(text, "RssAnon") + mount.Kilobytes(text, "VmSwap"), mount.Kilobytes(text, "RssShmem")
 }
 
 // thread is the status of one thread of a process that still runs.
@@ -209,7 +209,7 @@ func exactly(proc *os.Root, pid string) (anon, shared int64) {
 	if err != nil {
 		return anon, shared
 	}
-	return mount.Kilobytes(text, "Pss_Anon"), mount.Kilobytes(text, "Pss_Shmem")
+	return mount.Kilobytes(text, "Pss_Anon") + mount.Kilobytes(text, "SwapPss"), mount.Kilobytes(text, "Pss_Shmem")
 }
 
 // dying says whether a process has been killed and only has to notice.
