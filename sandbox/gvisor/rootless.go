@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -217,7 +218,7 @@ func (d *Driver) endStrays() error {
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err == nil && pid != os.Getpid() {
-			d.o.Log.Warn("ending sandbox of an earlier keeper", "pid", pid)
+			d.o.Log.Warn("ending sandbox of an earlier keeper", slog.Int("pid", pid))
 			if err := sandbox.Signal(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				errs = append(errs, fmt.Errorf("ending process %d: %w", pid, err))
 			}
