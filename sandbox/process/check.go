@@ -78,15 +78,17 @@ func (c *checker) quick() []probe {
 // all runs every check.
 func (c *checker) all(context.Context) []sandbox.Finding {
 	var list []sandbox.Finding
+	inner := c.o.User
 	for _, p := range append(c.quick(), probe{wall.LayerNetwork, namespace}, probe{layerUser, userNamespace}) {
 		f := sandbox.Finding{Name: "process-" + p.layer, Level: sandbox.OK}
 		var err error
 		if f.Detail, err = p.run(); err != nil {
 			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer)
 			switch {
-			case p.layer == layerUser && !c.o.User && !c.o.Watched:
+			case p.layer == layerUser && !inner:
 				f.Level = sandbox.Warn // only boxes of ordinary users need it
 			case p.layer == layerGroups && c.o.Watched:
+				inner = true
 				f.Level, f.Detail, f.Fix = sandbox.Warn, "none: "+f.Detail+"; memory of boxes is watched, the processor is not bounded, and no box can be paused", watchedFix
 			case p.layer == layerGroups && c.o.User:
 				f.Fix = delegate

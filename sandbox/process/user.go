@@ -138,7 +138,7 @@ func mapped(text string, r ids) bool {
 }
 
 // pidFile, in a box's folder, says which process its pid 1 is: its number, and
-// when it began, as /proc says it. Without control groups a later keeper knows by it
+// when it began. Without control groups a later keeper knows by it
 // what to end.
 const pidFile = "pid1"
 
@@ -152,8 +152,8 @@ func (b *box) remember() error {
 	return os.WriteFile(b.path(pidFile), fmt.Appendf(nil, "%d %s", pid, began), 0o600)
 }
 
-// beginOf says when a process began, in ticks since the host did; that of a
-// process that has ended is an error.
+// beginOf says when a process began: in ticks since the host did, and which start
+// of the host that was. That of a process that has ended is an error.
 func beginOf(pid int) (string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -163,7 +163,8 @@ func beginOf(pid int) (string, error) {
 	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
 		return "", fmt.Errorf("process %d has ended", pid)
 	}
-	return f[19], nil
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return f[19] + " " + strings.TrimSpace(string(boot)), err
 }
 
 // endStrays ends boxes of an earlier keeper of this folder: without control groups

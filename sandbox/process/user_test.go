@@ -162,6 +162,26 @@ func TestUserIsKeptShort(t *testing.T) {
 	}
 	d.checker = good
 	newBox(t, d)
+	// A host that gives no user namespaces: this one's own number of them.
+	const file = "/proc/sys/user/max_user_namespaces"
+	before, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte("0"), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage})
+	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "user-namespace") || !strings.Contains(cofferdam.HintOf(err), "sysctl -w user.max_user_namespaces") {
+		t.Errorf("no user namespace: %v, hint %q", err, cofferdam.HintOf(err))
+	}
+	if !slices.ContainsFunc(d.checker.all(t.Context()), func(f sandbox.Finding) bool { return f.Name == "process-user-namespace" && f.Level == sandbox.Fail }) {
+		t.Error("no finding says that there is no user namespace")
+	}
+	if err := os.WriteFile(file, before, 0); err != nil {
+		t.Fatal(err)
+	}
+	newBox(t, d)
 }
 
 // A hog is ended, and the box goes on: no control group does that here.
