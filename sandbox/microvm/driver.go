@@ -30,8 +30,8 @@ const (
 	// No system hands out ids that high, and none is in a password file.
 	firstUser = 0x5D000000
 	// firstOfUser is firstUser where the keeper is uid 0 of an ordinary user's
-	// namespace: out of the user's range of ids, above those of its git processes.
-	firstOfUser = 50_000
+	// namespace: out of the user's range of ids, above those of git and of process boxes.
+	firstOfUser = 60_000
 	// After those of boxes: of the machine that proves KVM, and of who reads images.
 	proofUser = maxBoxes
 	imageUser = maxBoxes + 1

@@ -85,9 +85,9 @@ const (
 )
 
 // translated bounds what an emulator keeps of the guest's code that it has
-// translated, in MiB: QEMU itself would take up to 1 GiB, and a control group
+// translated, in bytes: QEMU itself would take up to 1 GiB, and a control group
 // leaves a monitor 256 MiB.
-const translated = 128
+const translated = 128 << 20
 
 // machine is one that QEMU runs.
 type machine struct {
@@ -148,7 +148,7 @@ func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error)
 // arguments are QEMU's, for a root as start makes it. Descriptor 3 is the
 // monitor's own, then serial, console, network and the disks.
 func arguments(m vmm.Machine) []string {
-	accel, cpu := fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated), "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+aes,+rdrand,+fsgsbase"
+	accel, cpu := fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated>>20), "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+aes,+rdrand,+fsgsbase"
 	if m.KVM {
 		accel, cpu = "kvm", "host"
 	}
