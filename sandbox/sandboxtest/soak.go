@@ -132,7 +132,7 @@ func (s *subject) rests(t *testing.T, k Soak, n int) timings {
 	}) {
 		stop = b.Pause
 	}
-	if err := says(testContext(t), b, "echo kept >/tmp/f; (sleep 100000; echo over) >/dev/null 2>&1 &", ""); err != nil {
+	if err := says(testContext(t), b, "echo kept >/tmp/f; sleep 100000 >/dev/null 2>&1 & echo $! >/tmp/pid", ""); err != nil {
 		t.Fatal(err)
 	}
 	var took timings
@@ -145,7 +145,7 @@ func (s *subject) rests(t *testing.T, k Soak, n int) timings {
 		}
 		took = append(took, time.Since(began))
 		if err == nil {
-			err = says(ctx, b, "cat /tmp/f; pgrep -c sleep", "kept\n1\n")
+			err = says(ctx, b, "cat /tmp/f; kill -0 $(cat /tmp/pid) && echo runs", "kept\nruns\n")
 		}
 		if cancel(); err != nil {
 			t.Fatalf("rest %d: %v (%s)", i+1, err, cofferdam.HintOf(err))
