@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"sync"
@@ -72,7 +71,7 @@ func (e *enclosure) build(planFile string) (starter, error) {
 		return nil, err
 	}
 	if e.plan.Command != nil {
-		e.mind()
+		mindSignals() // those that are meant for the command reach it by themselves: it is in the same process group
 	}
 	if err := unix.Sethostname([]byte(e.plan.Hostname)); err != nil {
 		return nil, &wall.Error{Layer: wall.LayerMount, Err: fmt.Errorf("set hostname: %w", err)}
@@ -213,14 +212,6 @@ func confined(p wall.Plan) (starter, error) {
 		a := <-answers
 		return a.pid, a.err
 	}, nil
-}
-
-// mind keeps signals from ending this process. Those that are meant for the
-// command reach it by themselves: it is in the same process group. Caught
-// signals are back to their default in it, ignored ones would not be.
-func (e *enclosure) mind() {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE,
-		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 }
 
 // wired waits for the caller's word once it has the network device, which it

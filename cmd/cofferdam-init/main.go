@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 
@@ -126,9 +125,7 @@ func (b *box) configure(f guest.Frame) error {
 	} else if b.config.UID <= 0 || b.config.GID <= 0 {
 		return errors.New("commands may not run as root")
 	}
-	// Caught signals are back to their default in a command, ignored ones not.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE,
-		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	mindSignals()
 	unix.Umask(0o022)
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); errno != 0 {
 		return fmt.Errorf("set no_new_privs: %w", errno)
