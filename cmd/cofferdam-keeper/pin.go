@@ -12,6 +12,10 @@ import (
 // pinned is the folder of programs in the state folder.
 const pinned = "bin"
 
+// kernelFolder is where the driver of machines looks for its kernel, beside the
+// programs that it is given.
+const kernelFolder = "kernel"
+
 // pin keeps the programs that this keeper starts, so that they stay those of its
 // own build when others are installed over them: a box is never half of one
 // release and half of another.
@@ -27,6 +31,14 @@ func (s *settings) pin() error {
 	for _, name := range keeper.Sisters() {
 		if err := keep(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
 			return layer(name, "keep all programs of one release together: make build puts them into bin/", err)
+		}
+	}
+	// The kernel of machines lies beside the programs. Its name is enough: what a
+	// machine was booted with is kept by its content.
+	kernel := filepath.Join(from, kernelFolder)
+	if _, err := os.Stat(kernel); err == nil {
+		if err := os.Symlink(kernel, filepath.Join(to, kernelFolder)); err != nil {
+			return layer("state folder", "choose a folder that can be written, with --state", err)
 		}
 	}
 	s.programs = to
