@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"cofferdam"
@@ -67,7 +68,7 @@ func (s settings) keep(ctx context.Context) (err error) {
 	defer func() { ready(err) }()
 	ctx = s.withStarter(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	lock, err := s.lock()
+	lock, serves, err := s.lock()
 	if err != nil {
 		return err
 	}
@@ -96,6 +97,9 @@ func (s settings) keep(ctx context.Context) (err error) {
 	l, err := s.listen()
 	if err != nil {
 		return err
+	}
+	if err := serves(); err != nil {
+		return errors.Join(layer("lock of state folder", "choose a state folder that can be written", err), l.Close())
 	}
 	log.InfoContext(ctx, "keeper is ready", slog.Any("socket", s.socket), slog.Any("state", s.state), slog.Any("pid", os.Getpid()), slog.String("build", build))
 	ready(nil)
@@ -127,14 +131,14 @@ func (s settings) heirs() []string {
 
 // lock keeps a second keeper off the state folder. The kernel drops it when
 // this process ends, however it ends.
-func (s settings) lock() (*os.File, error) {
+func (s settings) lock() (f *os.File, serves func() error, err error) {
 	if err := os.MkdirAll(s.state, 0o700); err != nil {
-		return nil, layer("state folder", "choose a folder that root can make, with --state", err)
+		return nil, nil, layer("state folder", "choose a folder that root can make, with --state", err)
 	}
 	path := filepath.Join(s.state, keeper.LockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, layer("state folder", "choose a folder that root can write, with --state", err)
+		return nil, nil, layer("state folder", "choose a folder that root can write, with --state", err)
 	}
 	// Who looks whether a keeper is there holds the lock for a moment.
 	for until := time.Now().Add(lockTime); ; time.Sleep(lockTime / 50) {
@@ -143,25 +147,21 @@ func (s settings) lock() (*os.File, error) {
 		}
 	}
 	if err == nil {
-		return f, errors.Join(f.Truncate(0), mark(f))
+		serves, err = keeper.Begin(f, s.socket)
+		return f, serves, err
 	}
 	holder := make([]byte, 32)
 	n, _ := f.Read(holder)
+	who, _, _ := strings.Cut(string(holder[:n]), "\n")
 	_ = f.Close() // nothing was written
 	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, layer("lock of state folder", "choose a folder on a local disk, with --state", err)
+		return nil, nil, layer("lock of state folder", "choose a folder on a local disk, with --state", err)
 	}
-	return nil, &cofferdam.Error{
+	return nil, nil, &cofferdam.Error{
 		Op: "keeper.lock", Kind: cofferdam.Conflict, Subject: "starting keeper",
-		Reason: fmt.Sprintf("another keeper (%s) works in %s", holder[:n], s.state),
+		Reason: fmt.Sprintf("another keeper (%s) works in %s", who, s.state),
 		Hint:   "use that one, stop it first, or give another folder with --state and another --socket",
 	}
-}
-
-// mark writes into the lock who holds it.
-func mark(f *os.File) error {
-	_, err := fmt.Fprintf(f, "process %d", os.Getpid())
-	return err
 }
 
 // listen makes the socket, which only root can open. One that nobody answers

@@ -39,7 +39,10 @@ func TestMain(m *testing.M) {
 }
 
 // place is one state folder with its socket.
-type place struct{ bin, state, socket string }
+type place struct {
+	bin, state, socket string
+	patience           time.Duration // of a server with a keeper that begins or ends; 0: as it is
+}
 
 func newPlace(t *testing.T) place {
 	t.Helper()

@@ -44,7 +44,7 @@ func (p place) gather(t *testing.T, bin string) *keeper.Set {
 		t.Fatal(err)
 	}
 	set, err := keeper.Gather(context.Background(), keeper.Gathering{
-		Slots: keeper.Slots(p.socket, p.state), Build: build, Log: slog.New(slog.DiscardHandler),
+		Slots: keeper.Slots(p.socket, p.state), Build: build, Log: slog.New(slog.DiscardHandler), Patience: p.patience,
 		Start: func(ctx context.Context, s keeper.Slot, args []string) error {
 			q := place{bin: bin, state: s.State, socket: s.Socket}
 			if out, err := q.command(append([]string{"--detach", "--kept", p.state}, args...)...).CombinedOutput(); err != nil {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,7 +63,11 @@ func (s *server) startKeeper(ctx context.Context, slot keeper.Slot, args []strin
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C at the server's terminal is not for it
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		reason, hint := said(string(out), err.Error())
+		otherwise := err.Error()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			otherwise = fmt.Sprintf("it does not come to serving within %s; its log is %s", keeperWait, filepath.Join(slot.State, "keeper.log"))
+		}
+		reason, hint := said(string(out), otherwise)
 		return &cofferdam.Error{Op: "daemon.startKeeper", Kind: cofferdam.Unavailable, Subject: "starting " + keeper.Program, Reason: reason, Hint: hint}
 	}
 	return nil

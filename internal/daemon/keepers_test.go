@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/internal/config"
@@ -80,5 +81,11 @@ func TestKeeperThatCannotStart(t *testing.T) {
 	script(t, filepath.Join(programs, keeper.Program), "exit 3")
 	if err := s.startKeeper(context.Background(), slot, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") || cofferdam.HintOf(err) == "" {
 		t.Errorf("one without a word: %v", err)
+	}
+	script(t, filepath.Join(programs, keeper.Program), "exec sleep 1000")
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.startKeeper(ctx, slot, nil); err == nil || !strings.Contains(err.Error(), "does not come to serving") || !strings.Contains(err.Error(), "keeper.log") {
+		t.Errorf("one that hangs: %v", err)
 	}
 }

@@ -1,18 +1,15 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"cofferdam"
 )
@@ -29,6 +26,8 @@ type Gathering struct {
 	// Set calls it again, from any goroutine, when its keeper has ended.
 	Start func(ctx context.Context, s Slot, args []string) error
 	Log   *slog.Logger
+
+	Patience time.Duration // with a keeper that begins or ends; 0: 30 seconds
 }
 
 // found is what is at a slot.
@@ -47,7 +46,7 @@ func (f found) running() bool { return f.err == nil }
 // Everything can be repeated; whatever ends the caller in between, the next one
 // goes on.
 func Gather(ctx context.Context, g Gathering) (*Set, error) {
-	all, err := look(ctx, g.Slots)
+	all, err := g.look(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +116,10 @@ func Answering(ctx context.Context, slots []Slot) []Info {
 
 // look is ask for who is about to claim them. A keeper of another version of the
 // protocol is an error: what it has would be lost.
-func look(ctx context.Context, slots []Slot) ([]found, error) {
-	all := ask(ctx, slots)
+func (g Gathering) look(ctx context.Context) ([]found, error) {
+	all := ask(ctx, g.Slots)
 	for i := range all {
-		if err := all[i].settle(ctx); err != nil {
+		if err := all[i].settle(ctx, cmp.Or(g.Patience, endTime)); err != nil {
 			return nil, err
 		}
 	}
@@ -166,13 +165,13 @@ var errEnded = fmt.Errorf("it has ended: %w", syscall.ECONNREFUSED)
 
 // settle waits for a keeper that is about to begin, or to end: nobody answers
 // for it, and the state folder is taken.
-func (f *found) settle(ctx context.Context) error {
-	for deadline := time.Now().Add(endTime); f.err != nil && ended(f.err) && taken(f.slot.State); {
+func (f *found) settle(ctx context.Context, patience time.Duration) error {
+	for deadline := time.Now().Add(patience); f.err != nil && ended(f.err) && taken(f.slot.State); {
 		if time.Now().After(deadline) {
-			return &cofferdam.Error{
-				Op: "keeper.Gather", Kind: cofferdam.Conflict, Subject: "keeper at unix:" + f.slot.Socket,
-				Reason: "a keeper works in " + f.slot.State + " and does not answer there", Hint: "it has another --socket, or hangs: the file lock in that folder names its process",
+			if f.err = f.silent(); errors.Is(f.err, errHangs) {
+				return nil
 			}
+			return f.err
 		}
 		select {
 		case <-time.After(lookAgain):
@@ -186,19 +185,6 @@ func (f *found) settle(ctx context.Context) error {
 
 // lookAgain is how often a process that comes or goes is looked for.
 const lookAgain = 20 * time.Millisecond
-
-// taken says whether a keeper holds a state folder.
-func taken(state string) bool {
-	f, err := os.Open(filepath.Join(state, LockFile))
-	if err != nil {
-		return false
-	}
-	defer f.Close() // and with it, the lock
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
-}
-
-// LockFile is the file in the state folder that a keeper has locked.
-const LockFile = "lock"
 
 // end ends a keeper that has no box, and waits for it.
 func (g Gathering) end(ctx context.Context, f found) error {

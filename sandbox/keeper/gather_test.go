@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -24,6 +25,8 @@ type house struct {
 	stops   map[string]func()
 	args    []string // of the last start
 	broken  error    // of the next start
+
+	patience time.Duration // with a keeper that begins; 0: as it is
 }
 
 func newHouse(t *testing.T) *house {
@@ -86,7 +89,7 @@ func (h *house) stop(s Slot) {
 // serve is the start of a server of a build.
 func (h *house) serve(build string) (*Set, error) {
 	return Gather(testContext(h.t), Gathering{
-		Slots: h.slots, Build: build, Log: slog.New(slog.DiscardHandler),
+		Slots: h.slots, Build: build, Log: slog.New(slog.DiscardHandler), Patience: h.patience,
 		Start: func(_ context.Context, s Slot, args []string) error {
 			if h.broken != nil {
 				return h.broken

@@ -27,6 +27,8 @@ import (
 // TestMain lets this binary be the client that is killed, and the stranger.
 func TestMain(m *testing.M) {
 	switch os.Getenv("KEEPER_TEST_CLIENT") {
+	case "server":
+		os.Exit(workAsServer())
 	case "attach":
 		os.Exit(attachAndPrint())
 	case "stranger":

@@ -98,7 +98,7 @@ func (r *reviver) begin(ctx context.Context, over chan struct{}, pause time.Dura
 func (r *reviver) once(ctx context.Context) error {
 	f := found{slot: r.slot}
 	f.info, f.err = Look(ctx, r.slot.Socket)
-	if err := f.settle(ctx); err != nil {
+	if err := f.settle(ctx, endTime); err != nil {
 		return err
 	}
 	if f.err == nil || !ended(f.err) {
