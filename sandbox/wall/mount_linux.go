@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -269,12 +268,6 @@ func (b *builder) attach(mount int, to string) error {
 	return unix.MoveMount(mount, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// unmask forgets what an overlay has closed where something is mounted over it:
-// what was under the overlay may be in sight again, and has to be covered.
-func (b *builder) unmask(to string) {
-	maps.DeleteFunc(b.masked, func(name string, _ bool) bool { return name == to || strings.HasPrefix(name, to+"/") })
-}
-
 // mount mounts a new file system at a path of the new root.
 func (b *builder) mount(kind, to string, flags uintptr, options string) error {
 	target, err := b.resolve(to)
@@ -345,33 +338,6 @@ func (b *builder) dangling(to string) string {
 		to = path.Clean(target)
 	}
 	return to
-}
-
-// cover hides what is at a path; nothing there needs nothing, and neither does
-// what pid 1 cannot reach: its commands have fewer rights.
-func (b *builder) cover(to string) error {
-	fd, err := b.resolve(to)
-	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES || err == unix.ELOOP {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	with := base + "/.closed"
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		with = base + "/.hidden"
-	}
-	mount, err := clone(with, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(mount)
-	return unix.MoveMount(mount, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
 // process mounts /proc of the new pid namespace.
