@@ -149,11 +149,11 @@ func (c *copier) one(src, dst int, name, path string, depth int, st *unix.Stat_t
 		return unix.UtimesNanoAt(dst, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	// A pipe, a socket that nobody listens at, or a device, which no box opens.
-	err := unix.Mknodat(dst, name, st.Mode, int(st.Rdev))
-	if err == nil {
-		own(st, func(uid, gid int) error { return unix.Fchownat(dst, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+	if err := unix.Mknodat(dst, name, st.Mode, int(st.Rdev)); err != nil {
+		return err
 	}
-	return err
+	own(st, func(uid, gid int) error { return unix.Fchownat(dst, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+	return unix.UtimesNanoAt(dst, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // below copies a folder in a folder.
