@@ -197,6 +197,10 @@ const (
 	DefaultLifetime = 28_800
 )
 
+// DefaultParallel is how many sessions of a server have a box that runs at a time:
+// so many keep a small machine responsive. Source: docs/SPECIFICATION.md, "Session".
+const DefaultParallel = 8
+
 // Check says what is wrong with r; "" if nothing is.
 func (r Rest) Check() string {
 	switch {

@@ -69,7 +69,7 @@ type Options struct {
 	CheckTimeout time.Duration       // optional; DefaultCheckTimeout, of each check
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command
 	Rest         cofferdam.Rest      // optional; the defaults of package cofferdam
-	Parallel     int                 // optional; DefaultParallel, sessions with a box that runs
+	Parallel     int                 // optional; cofferdam.DefaultParallel, sessions with a box that runs
 	Look         time.Duration       // optional; DefaultLook
 	Patience     time.Duration       // optional; DefaultPatience
 	Log          *slog.Logger        // optional
@@ -129,7 +129,7 @@ func New(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}}
+	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, cofferdam.DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}}
 	if o.Connect == nil {
 		r.o.Connect = r.attachWire
 	}

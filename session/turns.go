@@ -9,11 +9,6 @@ import (
 	"cofferdam"
 )
 
-// DefaultParallel is how many sessions have a box that runs at a time: so many
-// keep a small machine responsive, and more wait for their turn. Source:
-// docs/SPECIFICATION.md, "Session".
-const DefaultParallel = 8
-
 // stepQueued, of session.state: the session waits for its turn.
 const stepQueued = "queued"
 

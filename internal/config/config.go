@@ -48,6 +48,7 @@ type Config struct {
 
 	IdleTimeout time.Duration // of a session, before its box is suspended
 	MaxLifetime time.Duration // of a session
+	Parallel    int           // sessions with a box that runs at a time
 
 	// Debug knobs: no promise, not documented.
 	TestPerson      string // name of a test person; "" for none
@@ -94,6 +95,7 @@ const (
 	// DefaultCheckTimeout is what a slow test suite needs.
 	DefaultCheckTimeout = 15 * time.Minute
 	maxTimeout          = 24 * time.Hour
+	maxParallel         = 128 // sessions at a time; half of the steps that a server works on at a time
 )
 
 // Rest is how long sessions may idle and live.

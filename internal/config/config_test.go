@@ -74,6 +74,17 @@ func TestPrecedence(t *testing.T) {
 			t.Errorf("%s: %s, %s: %v", text, c.IdleTimeout, c.MaxLifetime, err)
 		}
 	}
+	for text, want := range map[string]int{
+		"": 8, "parallel = 1": 1, "parallel = 128": 128, `parallel = "3"`: 3, "parallel = 0": 0, "parallel = -1": 0, "parallel = 129": 0, "parallel = 1.5": 0,
+		"parallel = true": 0, `parallel = ""`: 0, `parallel = "many"`: 0, "parallel = [2]": 0,
+	} {
+		c, err := Load(map[string]string{"config": write(t, "p.toml", text+"\n", 0o600)}, none)
+		if want == 0 {
+			wantInvalid(t, text, err)
+		} else if err != nil || c.Parallel != want {
+			t.Errorf("%s: %d: %v", text, c.Parallel, err)
+		}
+	}
 	for _, bad := range []string{"none", "GVisor", "gvisor ", "gvisor,process", "\x00"} {
 		_, err := Load(map[string]string{"tier": bad}, none)
 		wantInvalid(t, "tier "+bad, err)

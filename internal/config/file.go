@@ -107,7 +107,7 @@ func parseFile(path string, data []byte) (operatorFile, error) {
 		switch v := v.(type) {
 		case string:
 			f.text[s.Name] = v
-		case bool:
+		case bool, int64:
 			f.text[s.Name] = fmt.Sprint(v)
 		default:
 			return f, fmt.Errorf("line %d: key %q: %T where text should be", lines[s.Name], s.Name, v)

@@ -146,6 +146,7 @@ func (c *Config) defaults(getenv func(string) string) error {
 	if c.MaxLifetime > 0 && c.MaxLifetime <= cofferdam.DefaultIdle*time.Second && c.IdleTimeout == 0 {
 		c.IdleTimeout = c.MaxLifetime
 	}
+	c.Parallel = cmp.Or(c.Parallel, cofferdam.DefaultParallel)
 	c.IdleTimeout, c.MaxLifetime = cmp.Or(c.IdleTimeout, cofferdam.DefaultIdle*time.Second), cmp.Or(c.MaxLifetime, cofferdam.DefaultLifetime*time.Second)
 	if c.Programs == "" {
 		dir, err := programsDir()

@@ -50,6 +50,16 @@ func Settings() []Setting {
 		duration("idle-timeout", "how long a session may have nothing to do before its box is suspended, 60s to 8h (default 15m)", func(c *Config) *time.Duration { return &c.IdleTimeout }),
 		durationTo(cofferdam.MaxLifetime*time.Second, "max-lifetime", "longest life of a session, 60s to 336h; up to 15m it is the idle timeout as well (default 8h)", func(c *Config) *time.Duration { return &c.MaxLifetime }),
 		{
+			Name: "parallel", Usage: fmt.Sprintf("how many sessions have a box that runs at a time, 1 to %d; more wait for their turn (default 8)", maxParallel),
+			apply: func(c *Config, v string) (err error) {
+				if c.Parallel, err = strconv.Atoi(v); err != nil || c.Parallel < 1 || c.Parallel > maxParallel {
+					return fmt.Errorf("%.80q is no number from 1 to %d", v, maxParallel)
+				}
+				return nil
+			},
+			show: func(c Config) string { return strconv.Itoa(c.Parallel) },
+		},
+		{
 			Name: "debug", Usage: "verbose log", Bool: true,
 			apply: func(c *Config, v string) (err error) {
 				if c.Debug, err = strconv.ParseBool(v); err != nil {

@@ -149,7 +149,7 @@ func (s *server) attach(ctx context.Context) error {
 		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces, Rest: s.Rest(),
 		Asks:  func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
 		Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
-		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Log: s.log,
+		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Parallel: s.Parallel, Log: s.log,
 	})
 	if err != nil {
 		return err

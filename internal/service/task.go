@@ -301,7 +301,7 @@ func (s *Service) sealed(ctx context.Context, id cofferdam.TaskID) {
 
 // Bounds of a followed task. Source: docs/SPECIFICATION.md, "API".
 const (
-	sealGrace   = time.Minute            // for the record once a task has ended
+	sealGrace   = 1 * time.Minute        // for the record once a task has ended
 	sealLook    = 100 * time.Millisecond // between two looks whether it is sealed
 	followGrace = 5 * time.Second        // for the last events once a task is at rest
 	maxFollowed = 64                     // sessions of one task that are followed
