@@ -85,6 +85,8 @@ func TestPrecedence(t *testing.T) {
 			t.Errorf("%s: %d: %v", text, c.Parallel, err)
 		}
 	}
+	_, err = Load(map[string]string{"config": write(t, "n.toml", "tier = 1\n", 0o600)}, none)
+	wantInvalid(t, "a number for a text", err)
 	for _, bad := range []string{"none", "GVisor", "gvisor ", "gvisor,process", "\x00"} {
 		_, err := Load(map[string]string{"tier": bad}, none)
 		wantInvalid(t, "tier "+bad, err)

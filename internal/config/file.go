@@ -104,10 +104,11 @@ func parseFile(path string, data []byte) (operatorFile, error) {
 			continue
 		}
 		f.has[s.Name] = true
-		switch v := v.(type) {
-		case string:
-			f.text[s.Name] = v
-		case bool, int64:
+		_, number := v.(int64)
+		switch text, isText := v.(string); {
+		case isText:
+			f.text[s.Name] = text
+		case v == true, v == false, number && s.Number:
 			f.text[s.Name] = fmt.Sprint(v)
 		default:
 			return f, fmt.Errorf("line %d: key %q: %T where text should be", lines[s.Name], s.Name, v)

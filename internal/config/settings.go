@@ -19,6 +19,7 @@ type Setting struct {
 	Env    string // variable; "" for none
 	Usage  string
 	Bool   bool
+	Number bool // the file may give it without quotes
 	Hidden bool // a debug knob
 	// Client marks what the command line needs to find the server.
 	apply func(*Config, string) error
@@ -50,7 +51,7 @@ func Settings() []Setting {
 		duration("idle-timeout", "how long a session may have nothing to do before its box is suspended, 60s to 8h (default 15m)", func(c *Config) *time.Duration { return &c.IdleTimeout }),
 		durationTo(cofferdam.MaxLifetime*time.Second, "max-lifetime", "longest life of a session, 60s to 336h; up to 15m it is the idle timeout as well (default 8h)", func(c *Config) *time.Duration { return &c.MaxLifetime }),
 		{
-			Name: "parallel", Usage: fmt.Sprintf("how many sessions have a box that runs at a time, 1 to %d; more wait for their turn (default 8)", maxParallel),
+			Name: "parallel", Number: true, Usage: fmt.Sprintf("how many sessions have a box that runs at a time, 1 to %d; more wait for their turn (default 8)", maxParallel),
 			apply: func(c *Config, v string) (err error) {
 				if c.Parallel, err = strconv.Atoi(v); err != nil || c.Parallel < 1 || c.Parallel > maxParallel {
 					return fmt.Errorf("%.80q is no number from 1 to %d", v, maxParallel)
