@@ -73,7 +73,7 @@ func TestAsUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run=^(TestSuite|TestForkIntoFive|TestSnapshotIsProved|TestPoolKeepsWorkspaces|TestUser.*)$"}
+	args := []string{sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run=^(TestSuite|TestForkIntoFive|TestSnapshotIsProved|TestPoolKeepsWorkspaces|TestSuspendedMemoryIsProved|TestUser.*)$"}
 	cmd := sandboxtest.AsUser(t, args...)
 	cmd.Env = append(cmd.Env, programsVariable+"="+bin)
 	out, err := cmd.CombinedOutput()

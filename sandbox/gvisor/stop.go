@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"os"
 
+	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/shelf"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +20,9 @@ type rest struct {
 	// ends are the box's own ends of its pipes while it is on disk: what is in
 	// the pipes stays there, and the host does not take the box for ended.
 	ends [2]*os.File
+	// written names what was written to disk as it was then: whatever is written to
+	// it later changes a time that only the kernel sets.
+	written string
 }
 
 // Names of what a box holds while it is on disk.
@@ -136,6 +141,11 @@ func (b *box) toDisk(ctx context.Context) error {
 		// Something of it still runs beside what was written: neither may go on.
 		b.fail("its processes did not end: "+err.Error(), "the box could not be suspended")
 	}
+	if err == nil {
+		if b.rest.written, err = shelf.Touched(image); err != nil {
+			b.fail("what was written of it cannot be looked at: "+err.Error(), "the box could not be suspended")
+		}
+	}
 	b.container = nil
 	b.pid.Store(0)
 	return err
@@ -155,9 +165,9 @@ func (b *box) write(image string) error {
 
 // fail ends a box that can neither run nor rest any more.
 func (b *box) fail(why, lost string) {
+	_ = b.Life.Move(sandbox.Failed, why, sandbox.ByDriver) // refused once it is over; first, for the end of its pipes says less
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
-	_ = b.Life.Move(sandbox.Failed, why, sandbox.ByDriver) // refused once it is over
 	if err := b.Host.Close(lost); err != nil {
 		b.d.o.Log.Error("closing a box that failed", slog.Any("box", b.name), slog.Any("err", err))
 	}
@@ -167,6 +177,10 @@ func (b *box) fail(why, lost string) {
 // it is done: a caller who goes away meanwhile must not cost the box its life.
 func (b *box) restore(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
+	if err := b.untouched(); err != nil {
+		b.fail("it could not be resumed: its memory on disk is not what was written", "the box could not be resumed")
+		return err
+	}
 	err := dropPackets(b.net.Path())
 	if err == nil {
 		err = b.net.Renew()
@@ -187,4 +201,17 @@ func (b *box) restore(ctx context.Context) error {
 		return failed(b, "Resume", "resume", err)
 	}
 	return b.GoOn("it was resumed from disk", sandbox.ByCaller)
+}
+
+// untouched refuses memory on disk that is not what was written: it would go on as
+// the box. It is not read for that, so that a large box is back as soon as a small one.
+func (b *box) untouched() error {
+	now, err := shelf.Touched(b.path(suspendedDir))
+	if err == nil && now == b.rest.written {
+		return nil
+	}
+	return &cofferdam.Error{
+		Op: "gvisor.Resume", Kind: cofferdam.Tampered, Subject: "resume box " + string(b.spec.ID), Err: err,
+		Reason: "its memory on disk is not what was written", Hint: "destroy it, and find out who can write to the state folder",
+	}
 }

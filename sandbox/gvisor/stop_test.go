@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -320,5 +321,52 @@ func TestBoxThatCannotGoOn(t *testing.T) {
 	}
 	if err := b.Resume(ctx); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("resume of a box that failed: %v", err)
+	}
+}
+
+// TestSuspendedMemoryIsProved: what was written to the memory of a box on disk, a
+// single byte of any file, or a file that stands for another, is never gone on with.
+func TestSuspendedMemoryIsProved(t *testing.T) {
+	d := newDriver(t)
+	for name, change := range map[string]func(path string){
+		"": func(path string) { // the benign twin: who only reads
+			_, err := os.ReadFile(path)
+			must(t, err)
+		},
+		"a byte": func(path string) {
+			info, err := os.Stat(path)
+			must(t, err)
+			flip(t, path, info.Size()/2)
+			must(t, os.Chtimes(path, info.ModTime(), info.ModTime())) // as if it had not been
+		},
+		"another file": func(path string) {
+			data, err := os.ReadFile(path)
+			must(t, err, os.Remove(path))
+			must(t, os.WriteFile(path, data, 0o600))
+		},
+		"a file less": func(path string) { must(t, os.Remove(path)) },
+	} {
+		b := newBox(t, d)
+		sh(t, b, "echo memory >/tmp/f")
+		must(t, b.Suspend(t.Context()))
+		files, err := filepath.Glob(b.(*box).path(suspendedDir) + "/*")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("nothing is on disk: %v", err)
+		}
+		for _, path := range files {
+			change(path)
+		}
+		err = b.Resume(t.Context())
+		if name == "" {
+			must(t, err)
+			if got, _ := sh(t, b, "cat /tmp/f"); got != "memory" {
+				t.Errorf("it goes on with %q", got)
+			}
+			continue
+		}
+		if cofferdam.KindOf(err) != cofferdam.Tampered || state(t, b).State != sandbox.Failed {
+			t.Errorf("%s: %v, and it is %s", name, err, state(t, b).State)
+		}
+		must(t, b.Destroy(t.Context()))
 	}
 }
