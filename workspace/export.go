@@ -150,6 +150,9 @@ func (k *Keeper) write(ctx context.Context, r Record, from io.Reader) (*cofferda
 	defer f.Close()
 	h := sha256.New()
 	commits, refs, err := k.o.Bundle(ctx, r.Repo, from, io.MultiWriter(f, h))
+	if bad := (*cofferdam.Error)(nil); errors.As(err, &bad) && bad.Kind == cofferdam.Invalid {
+		return nil, unreadable(r, bad.Reason) // what it holds is the agent's doing, and what to do is ours to say
+	}
 	if err != nil || commits == 0 {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package scripttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"cofferdam/sandbox/keeper"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -100,8 +103,30 @@ func (p *process) ready(socket string) error {
 func (b *bench) stopAll() {
 	b.server.end(syscall.SIGTERM)
 	b.keeper.end(syscall.SIGTERM)
+	for _, slot := range keeper.Slots(filepath.Join(b.state, "run", "keeper.sock"), filepath.Join(b.state, "keeper")) {
+		endKeeper(slot.State) // one that the server has started
+	}
 	for _, l := range b.labs {
 		l.stop()
+	}
+}
+
+// endKeeper ends the keeper that works in a state folder, if there is one, and
+// waits for it.
+func endKeeper(state string) {
+	var pid int
+	data, err := os.ReadFile(filepath.Join(state, keeper.LockFile))
+	if err != nil {
+		return
+	}
+	if _, err := fmt.Sscanf(string(data), "process %d", &pid); err != nil {
+		return
+	}
+	sig := syscall.SIGTERM
+	for late := time.Now().Add(endIn); is(strconv.Itoa(pid), keeper.Program) && syscall.Kill(pid, sig) == nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			sig = syscall.SIGKILL
+		}
 	}
 }
 
@@ -109,22 +134,22 @@ func (b *bench) stopAll() {
 func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, true, "serve [flags]")
 	b := of(ts)
-	b.flags = args
+	b.flags, b.pool = args, ts.Getenv("POOL")
 	ts.Check(b.serve(ts.Getenv("BIN"), environ(ts)))
 }
 
 func (b *bench) serve(bin string, env []string) error {
-	keeper := filepath.Join(b.state, "run", "keeper.sock")
-	if err := os.MkdirAll(filepath.Dir(keeper), 0o700); err != nil {
+	socket := filepath.Join(b.state, "run", "keeper.sock")
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		return err
 	}
 	var err error
 	if b.keeper == nil {
-		b.keeper, err = start(b.work, env, filepath.Join(bin, "cofferdam-keeper"), "--socket", keeper, "--state", filepath.Join(b.state, "keeper"), "--pool", "0")
+		b.keeper, err = start(b.work, env, filepath.Join(bin, "cofferdam-keeper"), "--socket", socket, "--state", filepath.Join(b.state, "keeper"), "--pool", cmp.Or(b.pool, "0"))
 		if err != nil {
 			return err
 		}
-		if err := b.keeper.ready(keeper); err != nil {
+		if err := b.keeper.ready(socket); err != nil {
 			return err
 		}
 	}

@@ -33,6 +33,7 @@ type bench struct {
 	server *process
 	keeper *process
 	flags  []string // of the last serve
+	pool   string   // boxes that the keeper makes ahead of each kind; "" is none, for they take memory of all scripts
 	labs   map[string]*lab
 
 	authority *authority // of the TLS labs; nil until there is one
@@ -122,7 +123,7 @@ func setUp(e *testscript.Env, bin string) error {
 // commands are what scripts can say beyond testscript's own.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"serve":    cmdServe,    // serve [flags]: keeper and server, ready when it returns
+		"serve":    cmdServe,    // serve [flags]: keeper (with --pool $POOL) and server, ready when it returns
 		"end":      cmdEnd,      // end server|engine|keeper: kill -9
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt

@@ -7,13 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"cofferdam"
-	"cofferdam/sandbox/keeper"
 	"cofferdam/sandbox/sandboxtest"
 )
 
@@ -131,20 +129,5 @@ func place(t *testing.T, bin, dir string) {
 		if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-	}
-}
-
-// endKeeper ends the keeper that works in a state folder, and waits for it.
-func endKeeper(state string) {
-	var pid int
-	data, err := os.ReadFile(filepath.Join(state, keeper.LockFile))
-	if err != nil {
-		return
-	}
-	if _, err := fmt.Sscanf(string(data), "process %d", &pid); err != nil || !is(strconv.Itoa(pid), keeper.Program) {
-		return
-	}
-	for syscall.Kill(pid, syscall.SIGTERM) == nil && is(strconv.Itoa(pid), keeper.Program) {
-		time.Sleep(20 * time.Millisecond)
 	}
 }
