@@ -163,14 +163,20 @@ func fingerprint(image string, binds []bind) (string, error) {
 }
 
 // fingerprintOf adds a file or all of a folder. It is asked for whenever a box is
-// claimed, so it makes one call for each file and no words.
+// claimed, so it makes one call for each file, none for a link in a folder, and no
+// words: a link cannot be changed, and to put another in its place changes the
+// folder, whose time of that nobody can set.
 func fingerprintOf(h hash.Hash, path string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return &os.PathError{Op: "looking at", Path: path, Err: err}
 	}
+	when := st.Mtim
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		when = st.Ctim
+	}
 	line := append(make([]byte, 0, len(path)+40), path...)
-	for _, n := range []uint64{0, uint64(st.Mode), uint64(st.Size), uint64(st.Mtim.Nano())} { // no path has a zero byte
+	for _, n := range []uint64{0, uint64(st.Mode), uint64(st.Size), uint64(when.Nano())} { // no path has a zero byte
 		line = binary.BigEndian.AppendUint64(line, n)
 	}
 	h.Write(line)
@@ -179,6 +185,10 @@ func fingerprintOf(h hash.Hash, path string) error {
 	}
 	entries, err := os.ReadDir(path)
 	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 {
+			h.Write([]byte(e.Name() + "\x00"))
+			continue
+		}
 		err = errors.Join(err, fingerprintOf(h, path+"/"+e.Name()))
 	}
 	return err

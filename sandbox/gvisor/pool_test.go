@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -238,4 +239,69 @@ func TestPoolStopsWhatWasNotTaken(t *testing.T) {
 	if out, r := sh(t, taken, "echo x"); nameOf(taken) != b.name || out != "x" || r.Exit != 0 {
 		t.Errorf("claimed %s, want %s: %q %+v", nameOf(taken), b.name, out, r)
 	}
+}
+
+// TestFingerprintOfLinks: of a link in a folder only the name is looked at, and
+// another one in its place is noticed all the same, whatever the times say.
+func TestFingerprintOfLinks(t *testing.T) {
+	image := t.TempDir()
+	dir := filepath.Join(image, "etc", "alternatives")
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.Symlink("/usr/bin/one", filepath.Join(dir, "cc")))
+	look := func() string {
+		t.Helper()
+		text, err := fingerprint(image, nil)
+		must(t, err)
+		return text
+	}
+	var st, now unix.Stat_t
+	must(t, unix.Stat(dir, &st))
+	before := look()
+	if look() != before {
+		t.Fatal("it changes by itself")
+	}
+	for now = st; now.Ctim == st.Ctim; { // until the file system's clock has moved on
+		clock := filepath.Join(image, "clock")
+		must(t, os.WriteFile(clock, nil, 0o644))
+		must(t, unix.Stat(clock, &now))
+		must(t, os.Remove(clock))
+	}
+	must(t, os.Remove(filepath.Join(dir, "cc")))
+	must(t, os.Symlink("/usr/bin/two", filepath.Join(dir, "cc")))
+	must(t, os.Chtimes(dir, time.Unix(0, st.Atim.Nano()), time.Unix(0, st.Mtim.Nano())))
+	if look() == before {
+		t.Error("another link is not noticed")
+	}
+}
+
+// TestPoolOfAShellThatHangs: a box whose shell does not end is not made ahead, and
+// others are.
+func TestPoolOfAShellThatHangs(t *testing.T) {
+	image := muslImage(t)
+	bin := filepath.Join(image, "bin")
+	must(t, os.Remove(filepath.Join(bin, "sh")))
+	must(t, os.Symlink("busybox", filepath.Join(bin, "yes")))
+	must(t, os.WriteFile(filepath.Join(bin, "sh"), []byte("#!/bin/yes\n"), 0o755))
+	d := newPooled(t, 1)
+	hangs := newBox(t, d, func(s *sandbox.Spec) { s.Image = image })
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		d.pool.mu.Lock()
+		tired := false
+		for _, k := range d.pool.kinds {
+			tired = tired || k.tired
+		}
+		d.pool.mu.Unlock()
+		if tired {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the pool waits for a shell that does not end")
+		}
+	}
+	waiting(t, d, 0)
+	if err := firstByteOf(hangs, sandbox.Command{Argv: []string{"/bin/echo", "x"}}); err != nil {
+		t.Error(err)
+	}
+	newBox(t, d) // of another image
+	waiting(t, d, 1)
 }

@@ -147,26 +147,35 @@ func shrink(c *container.Container) error {
 // nameBox sets the hostname that c sees: pid 1 may not, so a process does that
 // has this one right and nothing else.
 func nameBox(conf *config.Config, c *container.Container, name string) error {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
+	caps := auth.CapabilitySetOf(linux.CAP_SYS_ADMIN)
+	status, err := execute(conf, c, control.ExecArgs{
+		Argv: renameArgs(name), Capabilities: &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
+	})
+	if err == nil && status != 0 {
+		err = fmt.Errorf("status %#x", uint32(status))
 	}
-	defer null.Close()
-	own, caps := *conf, auth.CapabilitySetOf(linux.CAP_SYS_ADMIN)
-	args := &control.ExecArgs{
-		Argv: renameArgs(name), WorkingDirectory: "/", NoNewPrivileges: true,
-		Capabilities: &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
-		FilePayload:  control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil),
-	}
-	pid, err := c.Execute(&own, args)
 	if err != nil {
 		return fmt.Errorf("setting hostname: %w", err)
 	}
-	status, err := c.WaitPID(pid)
-	if err == nil && status != 0 {
-		err = fmt.Errorf("setting hostname: status %#x", uint32(status))
+	return nil
+}
+
+// execute runs a program beside pid 1, without input, output or environment, and
+// waits for its end or that of the box.
+func execute(conf *config.Config, c *container.Container, args control.ExecArgs) (unix.WaitStatus, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	defer null.Close()
+	own := *conf
+	args.WorkingDirectory, args.NoNewPrivileges = "/", true
+	args.FilePayload = control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil)
+	pid, err := c.Execute(&own, &args)
+	if err != nil {
+		return 0, err
+	}
+	return c.WaitPID(pid)
 }
 
 // newContainer does the part that uses what belongs to the whole process.
