@@ -348,7 +348,7 @@ func (b *builder) process(to string) error {
 	if err := b.mount("proc", to, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	if err := closeIPv6(base + to); err != nil && !errors.Is(err, fs.ErrNotExist) && !b.p.Joined {
+	if err := closeIPv6(base+to, Device); err != nil && !errors.Is(err, fs.ErrNotExist) && !b.p.Joined {
 		return fmt.Errorf("turn off ipv6: %w", err)
 	}
 	proc, err := os.Open(base + to)

@@ -26,6 +26,9 @@ const tunPath = "/dev/net/tun"
 // while that is open, the device is there. Only a device that is lent again
 // needs more queues than one, and room for 256 takes the kernel a while.
 func OpenTAP(again bool) (int, error) {
+	// So the device has no IPv6 from its first moment. To turn it off later waits, at
+	// work, for whoever else changes any network of the host.
+	_ = closeIPv6("/proc", "default") // where that cannot be written, what follows sees to it
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, &Error{LayerTAP, fmt.Errorf("open %s: %w", tunPath, err)}
@@ -91,9 +94,9 @@ func raise(tap bool) error {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	// Here, so that the device never says a word of it; where the host's /proc
-	// cannot be written, Build does it on the box's own.
-	_ = closeIPv6("/proc")
+	// Before the device can say a word of it; where the host's /proc cannot be
+	// written, Build does it on the box's own.
+	_ = closeIPv6("/proc", Device)
 	if err := setUp(s, Device); err != nil {
 		return fmt.Errorf("raise %s: %w", Device, err)
 	}
@@ -108,10 +111,15 @@ func raise(tap bool) error {
 	return nil
 }
 
-// closeIPv6 turns IPv6 off on the network device of this namespace. Loopback
-// keeps it: servers bind there in either family.
-func closeIPv6(proc string) error {
-	return os.WriteFile(proc+"/sys/net/ipv6/conf/"+Device+"/disable_ipv6", []byte("1"), 0)
+// closeIPv6 turns IPv6 off, unless it is, on the network device of this namespace,
+// or by default on those that are made from now on. Loopback keeps it: servers bind
+// there in either family.
+func closeIPv6(proc, device string) error {
+	path := proc + "/sys/net/ipv6/conf/" + device + "/disable_ipv6"
+	if is, err := os.ReadFile(path); err != nil || string(is) == "1\n" {
+		return err
+	}
+	return os.WriteFile(path, []byte("1"), 0)
 }
 
 // ifreq and rtentry are the kernel's, on 64 bits.
