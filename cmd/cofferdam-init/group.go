@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,6 +33,12 @@ const freezePatience = 5 * time.Second
 type group struct {
 	dir  string
 	file *os.File
+
+	// making is held while a process is made, and while all stand still. One that
+	// stood still before it is another program would hold up the thread that makes
+	// it, and with that, some time, Go's collector and so all of pid 1.
+	making sync.Mutex
+	still  bool // making is held for that; of the reader of the host's pipe alone
 }
 
 // newGroup makes the group with room for so many processes and threads.
@@ -81,6 +88,8 @@ func (g *group) start(path string, argv []string, attr *syscall.ProcAttr) (int, 
 	sys.UseCgroupFD, sys.CgroupFD = true, int(g.file.Fd())
 	own := *attr
 	own.Sys = &sys
+	g.making.Lock()
+	defer g.making.Unlock()
 	return syscall.ForkExec(path, argv, &own)
 }
 
@@ -95,6 +104,10 @@ func (g *group) freeze(still bool) error {
 	if still {
 		value = "1"
 	}
+	if still && !g.still {
+		g.making.Lock()
+		g.still = true
+	}
 	if err := os.WriteFile(filepath.Join(g.dir, "cgroup.freeze"), []byte(value), 0); err != nil {
 		return fmt.Errorf("freeze commands: %w", err)
 	}
@@ -105,6 +118,9 @@ func (g *group) freeze(still bool) error {
 	}
 	if still {
 		unix.Sync() // nothing writes now: what is on the disks is whole
+	} else if g.still {
+		g.still = false
+		g.making.Unlock()
 	}
 	return nil
 }

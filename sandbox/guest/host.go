@@ -117,7 +117,7 @@ func NewHost(w, r *os.File, journalDir string, o Options) (*Host, error) {
 	}
 	h := newHost(w, r, journalDir, o)
 	h.frames <- outgoing{b: AppendFrame(nil, Frame{Kind: KindConfig, Payload: config})}
-	run(h)
+	run(h, nil)
 	return h, nil
 }
 
@@ -132,9 +132,10 @@ func newHost(w, r *os.File, journalDir string, o Options) *Host {
 	}
 }
 
-func run(h *Host) {
+// run starts the loops; with rest nothing is said until that is closed.
+func run(h *Host, rest <-chan struct{}) {
 	h.loops.Add(2)
-	go h.sendLoop()
+	go h.sendLoop(outgoing{rest: rest})
 	go h.receiveLoop()
 }
 
@@ -235,28 +236,26 @@ type outgoing struct {
 
 // sendLoop is the only writer of h.w, so that no caller holds a lock while a
 // box does not read. Only while it rests does Wake write.
-func (h *Host) sendLoop() {
+func (h *Host) sendLoop(out outgoing) {
 	defer h.loops.Done()
 	for {
-		var out outgoing
+		if _, err := h.w.Write(out.b); err != nil {
+			h.lose("the box ended: its control pipe was closed")
+			return
+		}
+		if out.rest != nil {
+			select {
+			case <-h.done:
+				return
+			case <-out.rest:
+			}
+		}
 		select {
 		case <-h.done:
 			return
 		case out = <-h.frames:
 		case <-h.wake:
 			out = h.withLimits()
-		}
-		if _, err := h.w.Write(out.b); err != nil {
-			h.lose("the box ended: its control pipe was closed")
-			return
-		}
-		if out.rest == nil {
-			continue
-		}
-		select {
-		case <-h.done:
-			return
-		case <-out.rest:
 		}
 	}
 }

@@ -90,8 +90,7 @@ func RestoreHost(w, r *os.File, journalDir string, o Options, st State) (*Host, 
 	}
 	rest := make(chan struct{})
 	h.rest = rest
-	h.frames <- outgoing{rest: rest} // nothing is said before Wake
-	run(h)
+	run(h, rest) // nothing is said before Wake
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.list {

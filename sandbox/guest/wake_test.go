@@ -2,9 +2,12 @@ package guest_test
 
 import (
 	"context"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
+	"cofferdam"
 	"cofferdam/sandbox/guest"
 )
 
@@ -113,5 +116,39 @@ func TestLateQuietIsNotTheNext(t *testing.T) {
 	s.say(guest.KindIsQuiet, 0, "")
 	if err := <-quiet; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCopyIsWokenFirst: a copy hears who it is before anything else. What else it
+// heard it could not take, in the middle of making a process, and would hear no more.
+func TestCopyIsWokenFirst(t *testing.T) {
+	st := guest.State{Hello: guest.Hello{Version: guest.Version, PID: 1}}
+	for _, id := range []cofferdam.ExecID{"a", "b"} {
+		st.Commands = append(st.Commands, guest.CommandState{ID: id})
+	}
+	for range 100 {
+		toInit, w := pipe(t)
+		r, fromInit := pipe(t)
+		h, err := guest.RestoreHost(w, r, filepath.Join(t.TempDir(), "j"), guest.Options{Config: guest.Config{UID: 1, GID: 1}}, st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched() // let it say what it has to say
+		woken := make(chan error, 1)
+		go func() { woken <- h.Wake(testContext(t), guest.Identity{}) }()
+		in := guest.NewReader(toInit, guest.MaxStart)
+		if f, err := in.Next(); err != nil || f.Kind != guest.KindWake {
+			t.Fatalf("the first word is of kind %d, %v", f.Kind, err)
+		}
+		fromInit.Write(guest.AppendFrame(nil, guest.Frame{Kind: guest.KindAwake, Payload: []byte("{}")}))
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		if f, err := in.Next(); err != nil || f.Kind != guest.KindLimit {
+			t.Fatalf("control: then it may print, but hears kind %d, %v", f.Kind, err)
+		}
+		h.Close("test over")
+		toInit.Close()
+		fromInit.Close()
 	}
 }

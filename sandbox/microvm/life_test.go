@@ -47,6 +47,16 @@ func testStandStill(t *testing.T, b *box) {
 	if got, _ := sh(t, b, "cat /work/file /tmp/file"); got != "kept\nkept" {
 		t.Errorf("after suspending: %q", got)
 	}
+	for i := range 4 { // what is just being started when all is brought to rest
+		c := sandbox.Command{ID: cofferdam.ExecID(fmt.Sprint("begun", i)), Shell: "echo begun"}
+		if err := errors.Join(b.Start(ctx, c), b.Suspend(ctx), b.Resume(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if r, err := sandbox.Run(ctx, b, c, &out, nil); err != nil || r.Exit != 0 || out.String() != "begun\n" {
+			t.Errorf("round %d: %+v, %v, %q", i, r, err, out.String())
+		}
+	}
 }
 
 const counting = "i=0; while [ ! -e /work/stop ]; do i=$((i+1)); echo $i; sleep 0.1; done; echo over"
