@@ -26,7 +26,7 @@ import (
 const Tree = "work"
 
 // digest is of all that a snapshot is: its description and its files.
-func (s *Stored) digest(ctx context.Context, sh *Shelf) (cofferdam.Digest, error) {
+func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
 	plain := *s
 	plain.Digest = ""
 	data, err := json.Marshal(plain)
@@ -41,7 +41,7 @@ func (s *Stored) digest(ctx context.Context, sh *Shelf) (cofferdam.Digest, error
 			return err
 		case path == s.Path(Tree) && e.IsDir():
 			fmt.Fprintf(h, "%q\n", path[len(s.dir):])
-			if err := sh.hashTree(ctx, h, path); err != nil {
+			if err := hashTree(ctx, h, path); err != nil {
 				return err
 			}
 			return fs.SkipDir
@@ -151,28 +151,18 @@ func hashSparse(h hash.Hash, path string) error {
 // CopyTree copies what is in a folder, whatever it is: names, links, holes,
 // owners, times and attributes. Nothing in it is followed.
 func (sh *Shelf) CopyTree(ctx context.Context, from, to string) error {
-	if err := sh.run(ctx, io.Discard, "/usr/bin/cp", "-a", "--reflink=auto", "--sparse=auto", "--", from+"/.", to); err != nil {
+	if err := sh.run(ctx, "/usr/bin/cp", "-a", "--reflink=auto", "--sparse=auto", "--", from+"/.", to); err != nil {
 		return fmt.Errorf("copying folder: %w", err)
 	}
 	return nil
 }
 
-// hashTree adds all that is in a folder to h, as an archive of it has it.
-func (sh *Shelf) hashTree(ctx context.Context, h hash.Hash, dir string) error {
-	err := sh.run(ctx, h, "/usr/bin/tar", "--create", "--sort=name", "--format=posix", "--numeric-owner", "--xattrs",
-		"--pax-option=delete=atime,delete=ctime", "--directory="+dir, ".")
-	if err != nil {
-		return fmt.Errorf("reading folder: %w", err)
-	}
-	return nil
-}
-
 // run runs a program to its end; what it says of its failure is in the error.
-func (sh *Shelf) run(ctx context.Context, out io.Writer, program string, args ...string) error {
+func (sh *Shelf) run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = out, &said
+	cmd.Stderr = &said
 	start := sh.Start
 	if start == nil {
 		start = (*exec.Cmd).Start

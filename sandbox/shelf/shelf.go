@@ -232,7 +232,7 @@ func (s *Stored) describe(ctx context.Context, sh *Shelf) (string, error) {
 	}
 	before, err := stampOf(s.dir) // before it is read: what is changed meanwhile has another one later
 	if err == nil {
-		s.Digest, err = s.digest(ctx, sh)
+		s.Digest, err = s.digest(ctx)
 	}
 	if err != nil {
 		return "", err
@@ -326,7 +326,7 @@ func (sh *Shelf) prove(ctx context.Context, s *Stored, said []byte) error {
 	if known, ok := sh.proved[stamp]; ok && known == s.Digest {
 		return nil
 	}
-	found, err := s.digest(ctx, sh)
+	found, err := s.digest(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -40,6 +41,7 @@ func fill(s *Stored) error {
 	return errors.Join(
 		os.WriteFile(s.Path("memory"), []byte("memory"), 0o600), os.MkdirAll(s.Path(Tree+"/deep"), 0o700),
 		os.WriteFile(s.Path(Tree+"/deep/file"), []byte("work"), 0o644), os.Symlink("/etc/passwd", s.Path(Tree+"/link")),
+		os.WriteFile(s.Path(Tree+"/hole"), nil, 0o600), os.Truncate(s.Path(Tree+"/hole"), 1<<40), // which nobody could read in time
 	)
 }
 
@@ -102,7 +104,18 @@ func TestTamperedIsRefused(t *testing.T) {
 		"link": func(s *Stored) error {
 			return errors.Join(os.Remove(s.Path(Tree+"/link")), os.Symlink("/etc/shadow", s.Path(Tree+"/link")))
 		},
-		"mode": func(s *Stored) error { return os.Chmod(s.Path(Tree+"/deep/file"), 0o4755) },
+		"time":                  func(s *Stored) error { return os.Chtimes(s.Path(Tree+"/deep/file"), time.Time{}, time.Unix(1, 0)) },
+		"name of one file more": func(s *Stored) error { return os.Link(s.Path(Tree+"/deep/file"), s.Path(Tree+"/hard")) },
+		"file instead of a hole": func(s *Stored) error {
+			f, err := os.OpenFile(s.Path(Tree+"/hole"), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte{1}, 1<<39)
+			return errors.Join(err, f.Close())
+		},
+		"length of a hole": func(s *Stored) error { return os.Truncate(s.Path(Tree+"/hole"), 1<<40+1) },
+		"mode":             func(s *Stored) error { return os.Chmod(s.Path(Tree+"/deep/file"), 0o4755) },
 		"link for it": func(s *Stored) error {
 			return errors.Join(os.Remove(s.Path("memory")), os.Symlink("/etc/passwd", s.Path("memory")))
 		},
