@@ -225,7 +225,7 @@ func refused(err error) error {
 // forbidden says what forbids user namespaces here. proc is /proc but in tests.
 func forbidden(proc string) string {
 	for _, c := range []struct{ path, bad, fix string }{
-		{"sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor refuses them to programs without a profile; install this one in /etc/apparmor.d and run apparmor_parser -r on it:\n" + profile()},
+		{"sys/kernel/apparmor_restrict_unprivileged_userns", "1", AppArmor()},
 		{"sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},
 		{"sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"},
 	} {
@@ -236,12 +236,15 @@ func forbidden(proc string) string {
 	return "the host must let users make user namespaces; in a container, its seccomp profile must allow unshare"
 }
 
-// profile is one of AppArmor that lets this program make user namespaces where
-// Ubuntu (23.10 and later) refuses that to all others. It restricts nothing.
-func profile() string {
+// AppArmor is the fix where it refuses user namespaces, as Ubuntu (23.10 and later)
+// has it do: a profile that lets this program make them. It restricts nothing: the
+// walls of a box are its own.
+func AppArmor() string {
 	self, err := os.Executable()
 	if err != nil {
-		self = "/usr/bin/cofferdam-keeper"
+		self = "/usr/bin/cofferdam"
 	}
-	return fmt.Sprintf("abi <abi/4.0>,\ninclude <tunables/global>\nprofile %s %q flags=(unconfined) {\n  userns,\n}\n", filepath.Base(self), self)
+	name := filepath.Base(self)
+	return fmt.Sprintf("AppArmor refuses user namespaces to programs without a profile; install this one as /etc/apparmor.d/%s and run apparmor_parser -r on it:\n"+
+		"abi <abi/4.0>,\ninclude <tunables/global>\nprofile %[1]s %[2]q flags=(unconfined) {\n  userns,\n  include if exists <local/%[1]s>\n}\n", name, self)
 }

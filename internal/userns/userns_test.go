@@ -54,7 +54,7 @@ func TestForbidden(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, text, want string
 	}{
-		"Ubuntu":         {"sys/kernel/apparmor_restrict_unprivileged_userns", "1\n", "  userns,\n}"},
+		"Ubuntu":         {"sys/kernel/apparmor_restrict_unprivileged_userns", "1\n", "{\n  userns,\n"},
 		"Ubuntu, open":   {"sys/kernel/apparmor_restrict_unprivileged_userns", "0\n", "the host must let users"},
 		"Debian":         {"sys/kernel/unprivileged_userns_clone", "0\n", "sysctl kernel.unprivileged_userns_clone=1"},
 		"none":           {"sys/user/max_user_namespaces", "0\n", "sysctl user.max_user_namespaces="},
@@ -77,7 +77,8 @@ func TestForbidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := profile(); !strings.HasPrefix(got, "abi <abi/4.0>,\n") || !strings.Contains(got, `"`+self+`" flags=(unconfined) {`) {
+	name := filepath.Base(self)
+	if got := AppArmor(); !strings.Contains(got, "/etc/apparmor.d/"+name+" ") || !strings.Contains(got, "\nabi <abi/4.0>,\n") || !strings.Contains(got, "profile "+name+` "`+self+`" flags=(unconfined) {`+"\n  userns,\n") {
 		t.Errorf("%q", got)
 	}
 }

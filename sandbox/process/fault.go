@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/internal/userns"
 	"cofferdam/sandbox/wall"
 )
 
@@ -61,23 +62,12 @@ func fixFor(layer string, euid int, restricted bool) string {
 	if !restricted || !slices.Contains(needsRights, layer) || euid == 0 && layer != layerUser {
 		return fixes[layer]
 	}
-	self, err := os.Executable()
-	if err != nil {
-		self = "/usr/bin/cofferdam"
-	}
-	return "AppArmor refuses user namespaces to programs without a profile; install this one as /etc/apparmor.d/cofferdam and run apparmor_parser -r on it:\n" + Profile(self)
+	return userns.AppArmor()
 }
 
 func restricted(file string) bool {
 	data, err := os.ReadFile(file)
 	return err == nil && strings.TrimSpace(string(data)) != "0"
-}
-
-// Profile returns the AppArmor profile that lets the program at path make user
-// namespaces where Ubuntu (23.10 and later) refuses that to all others. It
-// restricts nothing: the walls of a box are its own.
-func Profile(path string) string {
-	return fmt.Sprintf("abi <abi/4.0>,\ninclude <tunables/global>\nprofile cofferdam %q flags=(unconfined) {\n  userns,\n  include if exists <local/cofferdam>\n}\n", path)
 }
 
 // namespaceError explains why cofferdam-init did not start.

@@ -23,6 +23,7 @@ import (
 	"sync"
 
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/mount"
 )
 
 // Name is the monitor's in settings.
@@ -66,7 +67,7 @@ func (m *Monitor) Version(ctx context.Context) (string, error) {
 		return m.known, nil
 	}
 	if m.Program == "" {
-		found, err := vmm.FindProgram("cloud-hypervisor")
+		found, err := mount.FindProgram("cloud-hypervisor")
 		if err != nil {
 			return "", fmt.Errorf("%w: not run on this host", err)
 		}

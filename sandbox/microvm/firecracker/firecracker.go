@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/mount"
 )
 
 // Name is the monitor's in settings.
@@ -75,7 +76,7 @@ func (m *Monitor) Version(ctx context.Context) (string, error) {
 		name string
 	}{{&m.Program, "firecracker"}, {&m.Jailer, "jailer"}} {
 		if *p.path == "" {
-			found, err := vmm.FindProgram(p.name)
+			found, err := mount.FindProgram(p.name)
 			if err != nil {
 				return "", fmt.Errorf("%w: not run on this host", err)
 			}

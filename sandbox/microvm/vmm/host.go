@@ -129,17 +129,6 @@ func Children(pid int) ([]int, error) {
 	return list, nil
 }
 
-// FindProgram looks where an operator and a package put programs; a service's
-// PATH often lacks some.
-func FindProgram(name string) (string, error) {
-	for _, dir := range []string{"/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/"} {
-		if info, err := os.Stat(dir + name); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return dir + name, nil
-		}
-	}
-	return "", fmt.Errorf("there is no program %s", name)
-}
-
 // CommandLine is what every guest's kernel is told.
 func CommandLine(more ...string) string {
 	words := append([]string{"console=ttyS0", "quiet", "loglevel=4", "panic=-1", "tsc=reliable", "no_timer_check", "random.trust_cpu=on"}, more...)
