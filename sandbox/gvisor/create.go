@@ -231,15 +231,9 @@ func (c *console) err() error {
 // makeDisks makes and mounts the workspace and the environment.
 func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
 	size := b.spec.Limits.Disk
-	free, _, err := mount.Space(b.dir)
-	if err != nil {
-		return err
-	}
-	if !b.d.o.User && free < size && b.spec.Workspace == "" {
-		return &cofferdam.Error{
-			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
-			Reason: fmt.Sprintf("it may grow to %d MiB, and %d MiB are free on the disk of the state folder", size>>20, free>>20),
-			Hint:   "free space there, or give a smaller limit of disk",
+	if !b.d.o.User && b.spec.Workspace == "" {
+		if err := mount.Room("gvisor.Create", b.dir, size); err != nil {
+			return err
 		}
 	}
 	if err := b.makeWorkspace(ctx, size, from); err != nil {

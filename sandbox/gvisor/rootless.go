@@ -136,46 +136,10 @@ func (b *box) makeForUser(ctx context.Context, size int64, from *shelf.Stored) (
 // makeInMemory makes a workspace on a tmpfs that cannot grow beyond size. from, if
 // not nil, is what it is a copy of.
 func (b *box) makeInMemory(ctx context.Context, size int64, from *shelf.Stored) error {
-	free, err := freeMemory()
-	if err != nil {
+	if err := mount.Sized("gvisor.Create", b.path("work"), size); err != nil || from == nil {
 		return err
 	}
-	if free < size {
-		return &cofferdam.Error{
-			Op: "gvisor.Create", Kind: cofferdam.Exhausted, Subject: "workspace",
-			Reason: fmt.Sprintf("an ordinary user's workspaces are in memory; it may grow to %d MiB, and %d MiB are free", size>>20, free>>20),
-			Hint:   "give a smaller limit of disk, or run the keeper as root",
-		}
-	}
-	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", size, inodes(size), sandbox.UserID, sandbox.UserID)
-	if err := unix.Mount("cofferdam", b.path("work"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return missing("workspace with a size", err.Error(), "the kernel must let users mount tmpfs in their namespaces (Linux 5.4 or later)", err)
-	}
-	if from == nil {
-		return nil
-	}
 	return b.d.shelf.CopyTree(ctx, from.Path(shelf.Tree), b.path("work"))
-}
-
-// freeMemory is what the kernel thinks can be had without swapping, in bytes.
-func freeMemory() (int64, error) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	return fieldKiB(string(data), "MemAvailable:"), nil
-}
-
-// fieldKiB reads a line of "name: number kB" and returns it in bytes; 0 if there
-// is none.
-func fieldKiB(text, name string) int64 {
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
-			n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
-			return n << 10
-		}
-	}
-	return 0
 }
 
 // memory is how much a box holds of it, in bytes: what its control group says, or,
@@ -189,7 +153,7 @@ func (b *box) memory() int64 {
 	if err != nil {
 		return 0
 	}
-	return fieldKiB(string(data), "RssAnon:") + fieldKiB(string(data), "RssShmem:")
+	return mount.Kilobytes(data, "RssAnon") + mount.Kilobytes(data, "RssShmem")
 }
 
 // held is memory, and ends the box when nothing else stands between a hog and

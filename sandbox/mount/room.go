@@ -40,7 +40,13 @@ func Sized(op, dir string, size int64) error {
 		return tooLarge(op, size, free, "in memory, where an ordinary user's workspaces are", "give a smaller limit of disk, or run the keeper as root")
 	}
 	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", size, size/BytesPerInode(size), sandbox.UserID, sandbox.UserID)
-	return unix.Mount("cofferdam", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+	if err := unix.Mount("cofferdam", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return &cofferdam.Error{
+			Op: op, Kind: cofferdam.Unavailable, Subject: "workspace with a size", Reason: err.Error(), Err: err,
+			Hint: "the kernel must let users mount tmpfs in their namespaces (Linux 5.4 or later)",
+		}
+	}
+	return nil
 }
 
 // Kilobytes reads a line of "name: number kB" of a file of /proc and returns it in
