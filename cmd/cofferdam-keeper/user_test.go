@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +128,7 @@ func TestUserKeeperMakesBoxes(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	userKeeps(t, c)
 	// One is left for the keeper to end.
 	b, left := createOf(t, c, sandbox.Process), os.Getenv(leftVariable)
 	if err := b.Start(ctx, sandbox.Command{ID: "left", Shell: "setsid sleep " + left + " & sleep " + left}); err != nil {
@@ -135,6 +137,45 @@ func TestUserKeeperMakesBoxes(t *testing.T) {
 	r, err := sandbox.Run(ctx, b, sandbox.Command{ID: "seen", Shell: "until pgrep -c -f '^sleep " + left + "$' | grep -q 2; do sleep 0.05; done"}, nil, nil)
 	if err != nil || r.Exit != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// userKeeps finds in a second box what a first one wrote to its workspace, and in
+// a copy of that what it had in memory.
+func userKeeps(t *testing.T, c *keeper.Client) {
+	t.Helper()
+	ctx, id, snapshot := context.Background(), sandbox.WorkspaceID(cofferdam.NewID("w")), sandbox.SnapshotID(cofferdam.NewID("s"))
+	for i, say := range []string{"echo kept >/work/f", "cat /work/f; echo memory >/tmp/f", "cat /work/f /tmp/f"} {
+		spec := sandbox.Spec{
+			ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: "host", Workspace: id, Epoch: int64(i),
+			Limits: cofferdam.Limits{Memory: 512 << 20, Disk: 64 << 20, PIDs: 128},
+		}
+		want := []string{"", "kept\n", "kept\nmemory\n"}[i]
+		if i == 2 {
+			spec.Workspace, spec.Epoch, spec.Snapshot = "", 0, snapshot
+		}
+		b, err := c.Create(ctx, spec)
+		if err != nil {
+			t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
+		}
+		var out bytes.Buffer
+		if r, err := sandbox.Run(ctx, b, sandbox.Command{ID: cofferdam.ExecID(cofferdam.NewID("x")), Shell: say}, &out, nil); err != nil || r.Exit != 0 || out.String() != want {
+			t.Errorf("box %d: %q, %+v, %v", i, out.String(), r, err)
+		}
+		if s, err := b.Status(ctx); err != nil || slices.Contains(s.Flags, "workspace=watched") != (i < 2) {
+			t.Errorf("box %d: %+v, %v", i, s, err)
+		}
+		if i == 1 {
+			if _, err := b.Snapshot(ctx, snapshot); err != nil {
+				t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
+			}
+		}
+		if err := b.Destroy(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(c.RemoveSnapshot(ctx, snapshot), c.RemoveWorkspace(ctx, id)); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -183,7 +224,7 @@ func TestUserChecks(t *testing.T) {
 	}
 	list := surveys(t, out)
 	s := list[sandbox.GVisor]
-	if !s.Usable || slices.Contains(s.Can, sandbox.CanSetup) {
+	if !s.Usable || slices.Contains(s.Can, sandbox.CanSetup) || !slices.Contains(s.Can, sandbox.CanKeep) || !slices.Contains(s.Can, sandbox.CanSnapshot) {
 		t.Errorf("%+v", s)
 	}
 	if !slices.ContainsFunc(s.Findings, func(f sandbox.Finding) bool {
