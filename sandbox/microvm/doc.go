@@ -9,6 +9,9 @@
 // of the guest's (namespaces, a user of its own, a root with nothing of the host,
 // seccomp, no network), or Create refuses and names the missing layer.
 //
+// In the namespace of an ordinary user it makes emulated machines alone, with
+// monitors of that user's range of ids.
+//
 // # What a machine has
 //
 //	machine   disk, read-only: guest.Machine, what pid 1 builds the box from
