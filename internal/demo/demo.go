@@ -130,10 +130,14 @@ func (s *story) close(ctx context.Context) error {
 // end stops what was started, last first, and removes the folder.
 func (s *story) end() {
 	if s.person != nil && !s.Keep {
-		// Of an ordinary user the server alone can remove a mirror: its files belong
-		// to another user of the same range.
+		// Of an ordinary user the server alone can remove a mirror, and the keeper a
+		// workspace: their files belong to other users of the same range.
 		ctx, cancel := context.WithTimeout(context.Background(), readyIn)
 		defer cancel()
+		kept, _ := s.person.Workspaces(ctx) // leftovers, as below
+		for _, w := range kept {
+			_ = s.person.RemoveWorkspace(ctx, w.ID, true)
+		}
 		_ = s.person.RemoveRepo(ctx, "shop") // a leftover, as below
 	}
 	for i := len(s.stops) - 1; i >= 0; i-- {
