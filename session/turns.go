@@ -104,7 +104,7 @@ func (a ticket) take(ctx context.Context, runs bool) error {
 		return nil
 	}
 	err := a.ledger.step(ctx, stepQueued, map[string]string{
-		fieldText: fmt.Sprintf("it waits for its turn: %d sessions have a box that runs, as many as may", others),
+		fieldText: fmt.Sprintf("it waits for its turn: as many sessions run as may, %d", others),
 	})
 	if err == nil {
 		select {
