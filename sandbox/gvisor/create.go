@@ -105,7 +105,7 @@ func (d *Driver) checkSpec(s *sandbox.Spec) error {
 	case err != nil || !d.o.User:
 		return err
 	case s.Env != "":
-		return userLacks(sandbox.CanSetup, "it can mount no environment image")
+		return userLacks(sandbox.CanSetup, "an environment is a file-system image, and no user may mount one")
 	}
 	return nil
 }
