@@ -199,6 +199,10 @@ func TestTurnsOfTheNextServer(t *testing.T) {
 		return err == nil && v.State == "suspended"
 	})
 	two = a.start(context.Background(), q)
+	a.poll("so is the other", func() bool { // from then on it has its turn
+		v, err := a.runner.Life(context.Background(), q.ID)
+		return err == nil && v.State == "idle"
+	})
 	a.let("end")
 	a.send("tabs")
 	a.wantDone(one, two)
