@@ -40,6 +40,7 @@ type box struct {
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
 	meter     guest.Meter
+	unwatch   func()                 // ends watchMemory; nil before it began
 	wards     wards                  // folders that it writes to and that have no size of their own
 	commands  commands               // that run
 	condemned atomic.Pointer[string] // why it was ended by a ward; nil if it was not
@@ -155,6 +156,9 @@ func (b *box) tearDown(reason string) error {
 	id := string(b.name)
 	var errs []error
 	b.wards.end()
+	if b.unwatch != nil {
+		b.unwatch()
+	}
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
 	if b.Host != nil {

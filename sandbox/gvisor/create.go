@@ -67,6 +67,7 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		return nil, err
 	}
 	b.wards.begin()
+	b.unwatch = b.watchMemory()
 	if err = b.Life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
 		err = b.GoOn("the commands of its snapshot", sandbox.ByDriver)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -149,11 +151,52 @@ func (b *box) memory() int64 {
 	if !b.d.watched {
 		return b.d.cgroups.memory(string(b.name))
 	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid.Load()))
+	return memoryFiles(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
+}
+
+// memoryFiles is what the files take that gVisor keeps a box's memory in, in bytes.
+// What its own process maps of them tells little: the box's processes have mappings
+// of their own.
+func memoryFiles(dir string) (sum int64) {
+	list, err := os.ReadDir(dir)
 	if err != nil {
-		return 0
+		return 0 // the box is gone
 	}
-	return mount.Kilobytes(data, "RssAnon") + mount.Kilobytes(data, "RssShmem")
+	for _, e := range list {
+		path := filepath.Join(dir, e.Name())
+		var st unix.Stat_t
+		if name, err := os.Readlink(path); err != nil || !strings.HasPrefix(name, "/memfd:") || unix.Stat(path, &st) != nil {
+			continue
+		}
+		sum += st.Blocks * 512
+	}
+	return sum
+}
+
+// idleLook is the time between looks at the memory of a watched box whether a
+// command runs or not: the meter looks more often, but only while one does.
+const idleLook = 250 * time.Millisecond
+
+// watchMemory begins that, if the box is watched, and returns what ends it.
+func (b *box) watchMemory() (end func()) {
+	if !b.d.watched {
+		return func() {}
+	}
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(idleLook)
+		defer t.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-t.C:
+				b.crowded()
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(over); <-done })
 }
 
 // held is memory, and ends the box when nothing else stands between a hog and

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/internal/userns"
@@ -154,6 +155,44 @@ func TestUserMemoryIsWatched(t *testing.T) {
 	}
 	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
 		t.Errorf("afterwards: %q, %+v", got, r)
+	}
+}
+
+// What a process maps counts, not only what passes through gVisor's own process.
+func TestUserMappedMemoryIsWatched(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t))
+	if got, r := sh(t, b, "python3 -c 'print(len(b\"x\" * (100 << 20)))'"); got != "104857600" || len(r.Exhausted) > 0 { // the benign twin
+		t.Errorf("100 MiB of 512: %q, %+v", got, r)
+	}
+	if got, r := sh(t, b, "python3 -c 'print(len(b\"x\" * (1536 << 20)))'"); got != "" || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("1536 MiB of 512: %q, %+v", got, r)
+	}
+}
+
+// What a command left behind is watched as well, though no command runs: it is
+// ended, or the box is.
+func TestUserLeftoverMemoryIsWatched(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t))
+	const hog = `(sleep 1; exec python3 -c 'x = b"x" * (1536 << 20); open("/tmp/grown", "w").close(); import time; time.sleep(60)') > /dev/null 2>&1 &`
+	if _, r := sh(t, b, hog); r.Exit != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		jobs, err := b.Jobs(t.Context())
+		if err != nil && state(t, b).State.Over() {
+			return // the box was ended
+		}
+		if err == nil && len(jobs) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, %v; it holds %d MiB", jobs, err, b.(*box).memory()>>20)
+		}
+	}
+	if got, _ := sh(t, b, "ls /tmp"); got != "" {
+		t.Errorf("a hog without a command got its memory: %s", got)
 	}
 }
 
