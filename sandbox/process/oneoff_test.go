@@ -244,12 +244,21 @@ func TestOneOffResults(t *testing.T) {
 	}
 	o.Dir = ""
 	// What it left ends with it, and its end does not wait for that.
-	began := time.Now()
-	if _, r := run(t, o, "setsid sleep 300 >/dev/null 2>&1 & disown; exit 3"); r.Exit != 3 || time.Since(began) > 20*time.Second {
+	began, left := time.Now(), longSleep()
+	if _, r := run(t, o, "setsid "+left+" >/dev/null 2>&1 & disown; exit 3"); r.Exit != 3 || time.Since(began) > 20*time.Second {
 		t.Errorf("%+v after %v", r, time.Since(began))
 	}
-	if out, err := exec.Command("pgrep", "-f", "^sleep 300$").Output(); err == nil {
-		t.Errorf("it lives on: %s", out)
+	wantNone(t, left)
+}
+
+// longSleep is a command that sleeps for long, and that no other test has.
+func longSleep() string { return fmt.Sprintf("sleep 300.%d%d", os.Getpid(), time.Now().UnixNano()) }
+
+// wantNone fails if a process of that command line is on the machine.
+func wantNone(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.Command("pgrep", "-f", "^"+command+"$").Output(); err == nil {
+		t.Errorf("%s lives on: %s", command, out)
 	}
 }
 
@@ -271,13 +280,12 @@ func TestOneOffSignalsAndCancel(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	o.Argv, o.Env, o.Signals = []string{"sh", "-c", "trap '' TERM; setsid sleep 301 & sleep 301"}, []string{"PATH=/usr/bin"}, nil
+	left := longSleep()
+	o.Argv, o.Env, o.Signals = []string{"sh", "-c", "trap '' TERM; setsid " + left + " & " + left}, []string{"PATH=/usr/bin"}, nil
 	if _, err := o.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	if out, err := exec.Command("pgrep", "-f", "^sleep 301$").Output(); err == nil {
-		t.Errorf("it lives on: %s", out)
-	}
+	wantNone(t, left)
 }
 
 // A signal that comes while the box is built ends it, and is no fault of the box.
