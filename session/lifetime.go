@@ -62,10 +62,10 @@ func (a lifetime) expire(ctx context.Context) bool {
 
 // endsTurn ends a turn of the agent when the session's lifetime is over.
 func (d dialogue) endsTurn(ctx context.Context, id cofferdam.ExecID) bool {
-	if !(lifetime(d)).expire(ctx) {
+	if !lifetime(d).expire(ctx) {
 		return false
 	}
-	(lifetime(d)).tellToEnd(ctx, id)
+	lifetime(d).tellToEnd(ctx, id)
 	grace := time.NewTimer(graceEnd)
 	defer grace.Stop()
 	tick := time.NewTicker(d.o.Look)

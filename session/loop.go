@@ -91,7 +91,7 @@ func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.
 	clock = newAllowance(left, func() { cancel(errTimeUp) })
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if (lifetime(b)).expire(thinking) {
+		if lifetime(b).expire(thinking) {
 			cancel(errLifetime)
 		}
 	})

@@ -128,7 +128,7 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 	tick := time.NewTicker(d.o.Look)
 	defer tick.Stop()
 	for !d.anySaid(ctx, turn{}) {
-		if over = !time.Now().Before((lifetime(d)).ends()); over {
+		if over = !time.Now().Before(lifetime(d).ends()); over {
 			break
 		}
 		if err := rest.look(ctx); err != nil {
