@@ -128,7 +128,7 @@ func TestLocalEndsWithItsSession(t *testing.T) {
 	if _, err := client.Get("http://model.cofferdam.internal/"); err == nil {
 		t.Error("an ended session is served")
 	}
-	for range 100 {
+	for range 3000 {
 		if runtime.NumGoroutine() <= before+1 {
 			return
 		}

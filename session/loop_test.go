@@ -258,7 +258,7 @@ func TestLoopIsTold(t *testing.T) {
 say I hurry.
 
 turn 1
-tool shell {"command":"echo begun; sleep 2"}
+tool shell {"command":"echo begun; sleep 6"}
 tool shell {"command":"touch never"}
 
 otherwise
@@ -354,7 +354,7 @@ func TestLoopIsStopped(t *testing.T) {
 	b.noBoxes()
 
 	p = b.loop()
-	p.Request.Timeout, p.Branch = 3, "refs/heads/cofferdam/t-7-2"
+	p.Request.Timeout, p.Branch = 20, "refs/heads/cofferdam/t-7-2"
 	ctx, cancel = context.WithCancelCause(context.Background())
 	done = b.start(ctx, p)
 	b.until(p, "loop-2-1", "begun")

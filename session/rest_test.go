@@ -310,11 +310,11 @@ func TestLifetime(t *testing.T) {
 	} {
 		a := newAsking(t, turns, 0.2)
 		change := a.change
-		a.change = func(o *session.Options) { change(o); o.Rest = cofferdam.Rest{Idle: 0.2, Lifetime: 4} }
+		a.change = func(o *session.Options) { change(o); o.Rest = cofferdam.Rest{Idle: 0.2, Lifetime: 20} }
 		a.restart()
 		p := a.plan()
 		got := <-a.start(context.Background(), p)
-		if got.err != nil || got.result.Failure != "" || !got.result.TimedOut || !strings.Contains(got.result.Reason, "maximum lifetime of 4s") || !a.deaf {
+		if got.err != nil || got.result.Failure != "" || !got.result.TimedOut || !strings.Contains(got.result.Reason, "maximum lifetime of 20s") || !a.deaf {
 			t.Fatalf("%s: %+v %v", name, got.result, got.err)
 		}
 		files := a.git("-C", a.repo.Upstream, "ls-tree", "--name-only", string(got.result.Head))

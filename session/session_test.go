@@ -309,7 +309,7 @@ func TestNothingToDoAndBlocked(t *testing.T) {
 }
 
 func TestChecksRunAllAndReportEach(t *testing.T) {
-	b := newBench(t, func(o *session.Options) { o.CheckTimeout = 2 * time.Second })
+	b := newBench(t, func(o *session.Options) { o.CheckTimeout = 15 * time.Second })
 	p := b.proof(b.base, "grep 3 calc.txt", "echo out; echo err >&2; exit 4", "sleep 60", "git rev-parse HEAD; touch .git/x")
 	r := b.run(p)
 	if len(r.Checks) != 4 || r.Failure != "" {
@@ -418,7 +418,7 @@ func TestAgentThatSpoilsItsRepositoryHurtsOnlyItself(t *testing.T) {
 func TestTimeoutIsNoFailureAndIsCaptured(t *testing.T) {
 	b := newBench(t, nil)
 	p := b.plan("echo half > half.txt; sleep 60")
-	p.Request.Timeout = 0.7
+	p.Request.Timeout = 15 // and its first word comes before it, however busy this machine is
 	r := b.run(p)
 	if !r.TimedOut || r.Failure != "" || r.Head == "" {
 		t.Errorf("%+v", r)

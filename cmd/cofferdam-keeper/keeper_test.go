@@ -239,13 +239,13 @@ func killKeeper(t *testing.T, tier sandbox.Tier) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(10 * time.Second); sandboxes() == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); sandboxes() == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("control: no process of the box is seen")
 		}
 	}
 	p.end(t, pid, syscall.SIGKILL)
-	for deadline := time.Now().Add(10 * time.Second); sandboxes() > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); sandboxes() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the box outlives its keeper")
 		}

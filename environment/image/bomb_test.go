@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,11 +119,13 @@ func TestEmptiedOnce(t *testing.T) {
 	for range 20_000 { // would be six million looks
 		many = append(many, file("d/.wh..wh..opq", ""))
 	}
-	began := time.Now()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := worked(t)
 	if err := unpacked(t, in, many...); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 15*time.Second {
+	if took := worked(t) - began; took > 15*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }

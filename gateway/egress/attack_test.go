@@ -91,7 +91,7 @@ func TestEGR10DataInLabels(t *testing.T) {
 }
 
 // quiet is how long send waits for another answer.
-const quiet = 500 * time.Millisecond
+const quiet = 2 * time.Second
 
 // send writes raw text to name:80 and returns everything that comes back.
 func (l *lab) send(name, text string) string {
@@ -136,7 +136,7 @@ func (l *lab) say(conn net.Conn, text string) string {
 	// a busy machine.
 	var out []byte
 	buf := make([]byte, 64<<10)
-	for wait := 10 * time.Second; ; wait = quiet {
+	for wait := time.Minute; ; wait = quiet {
 		conn.SetDeadline(time.Now().Add(wait))
 		n, err := conn.Read(buf)
 		out = append(out, buf[:n]...)
@@ -383,13 +383,13 @@ func TestSessionEndCutsConnections(t *testing.T) {
 	start := time.Now()
 	l.end()
 	for _, conn := range conns {
-		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		_, err := io.Copy(io.Discard, conn)
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
 			t.Error("a connection outlives its session")
 		}
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > 20*time.Second {
 		t.Errorf("all of it was dead only after %v", d)
 	}
 	if _, err := l.box.Dial("tcp", "198.18.0.2:80"); err == nil {

@@ -63,7 +63,7 @@ func TestEncryptedHello(t *testing.T) {
 				t.Errorf("the handshake ended with %v", err)
 			}
 			conn.Close()
-			for deadline := time.Now().Add(5 * time.Second); len(l.refusals()) == 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(time.Minute); len(l.refusals()) == 0 && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			if r := l.refusals(); !slices.Contains(r, egress.RuleHidden+" good.test:443") {

@@ -339,7 +339,7 @@ func (l *lab) refusals() []string {
 // that what follows sees all of it.
 func (l *lab) settled() {
 	l.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		open := map[uint64]bool{}
 		for _, e := range l.record.Events() {

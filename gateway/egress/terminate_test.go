@@ -209,7 +209,7 @@ func TestClientThatDoesNotTrustUs(t *testing.T) {
 // untrusted waits for the refusal of a client that does not trust us.
 func (l *lab) untrusted(name string) {
 	l.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		for _, e := range l.record.Find(cofferdam.EventConnect) {
 			if e.Rule == egress.RuleUntrusted && e.Resource == "good.test:443" && strings.Contains(e.Reason, "good.test is read") {
 				contains(l.t, e.Fields["hint"], egress.TrustPath, "--allow splice:good.test")
@@ -246,7 +246,7 @@ func TestOtherProtocolsInsideTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			conn.SetDeadline(time.Now().Add(10 * time.Second))
+			conn.SetDeadline(time.Now().Add(time.Minute))
 			c.config.ServerName, c.config.RootCAs = "good.test", l.ours
 			s := tls.Client(conn, c.config)
 			err = s.Handshake()
@@ -259,7 +259,7 @@ func TestOtherProtocolsInsideTLS(t *testing.T) {
 					t.Errorf("answered: %q", out)
 				}
 			}
-			for deadline := time.Now().Add(5 * time.Second); len(l.refusals()) == 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(time.Minute); len(l.refusals()) == 0 && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			e := l.record.Find(cofferdam.EventConnect)

@@ -148,7 +148,7 @@ func (b *Box) Lookup(ctx context.Context, name string) ([]string, error) {
 
 // DialName connects from inside to a name.
 func (b *Box) DialName(name string, port int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	addrs, err := b.Lookup(ctx, name)
 	if err != nil {

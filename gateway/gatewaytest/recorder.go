@@ -64,7 +64,7 @@ func (r *Recorder) Events() []cofferdam.Event {
 // on record after the client has its answer.
 func (r *Recorder) Wait(t testing.TB, n int) []cofferdam.Event {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		events := r.Events()
 		if len(events) >= n {
 			return events

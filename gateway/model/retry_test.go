@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -173,8 +174,20 @@ func TestRefusedKeyIsSaidOnRecord(t *testing.T) {
 func TestClientThatGoesAwayEndsTheTries(t *testing.T) {
 	server, n := turns(t, status(503, "Retry-After", "15"))
 	b := start(t, server.URL, true)
-	client := http.Client{Timeout: 200 * time.Millisecond}
-	if _, err := client.Post(b.URL+"/v1/messages", "application/json", strings.NewReader(streamed)); err == nil {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for n.Load() == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond) // it has heard the answer by then, and waits
+		cancel()
+	}()
+	r, err := http.NewRequestWithContext(ctx, "POST", b.URL+"/v1/messages", strings.NewReader(streamed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if _, err := http.DefaultClient.Do(r); err == nil {
 		t.Fatal("an answer came")
 	}
 	b.end()

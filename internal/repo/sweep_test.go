@@ -109,6 +109,7 @@ func TestCageDiesWithServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cmd.Wait()
+	defer cmd.Process.Kill() // it may have been killed
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestCageDiesWithServer(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(ofUser(t, testUser())) > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(ofUser(t, testUser())) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left: %v", ofUser(t, testUser()))
 		}

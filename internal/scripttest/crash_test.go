@@ -18,7 +18,7 @@ import (
 )
 
 // crashIn bounds one task with its crash and its way back.
-const crashIn = 2 * time.Minute
+const crashIn = 5 * time.Minute
 
 // TestCrash kills −9 the server, then the engine, before and after every
 // activity of a task, and in the middle of the agent's run. Each time the work

@@ -48,7 +48,7 @@ func (l *lab) web(name, address string) (string, error) {
 	}
 	addr := listener.Addr().String()
 	listener = counting{listener, &l.contacts}
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "lab %s here: %s %s\n", name, r.Method, r.URL.Path)
 	})}
 	go func() { _ = server.Serve(listener) }() // until it is closed

@@ -39,7 +39,7 @@ func (s *screen) follow(r io.Reader) {
 // waitFor waits until text was shown.
 func (s *screen) waitFor(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
 		shown := s.text.String()
 		s.mu.Unlock()

@@ -41,7 +41,7 @@ func cmdRepo(ts *testscript.TestScript, neg bool, args []string) {
 // variables given. The same steps must do the damage there.
 func cmdControl(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) >= 1, "control FILE [ENV=VALUE...]")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	driver, err := sandboxtest.NewFake(filepath.Join(of(ts).state, "control"))
 	ts.Check(err)
@@ -50,7 +50,7 @@ func cmdControl(ts *testscript.TestScript, neg bool, args []string) {
 	defer box.Destroy(context.WithoutCancel(ctx))
 	var out bytes.Buffer
 	r, err := sandbox.Run(ctx, box, sandbox.Command{
-		ID: "control", Shell: ts.ReadFile(args[0]), Timeout: 30 * time.Second,
+		ID: "control", Shell: ts.ReadFile(args[0]), Timeout: 4 * time.Minute,
 		Env: append([]string{"OUT=" + ts.Getenv("OUT"), "PATH=" + ts.Getenv("PATH")}, args[1:]...),
 	}, &out, &out)
 	ts.Check(err)

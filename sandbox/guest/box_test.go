@@ -154,6 +154,9 @@ func (c *collector) sink(s sandbox.Stream, off int64, p []byte) error {
 	return nil
 }
 
+// longSleep is for how long a process of one test sleeps, and of no other on this machine.
+func longSleep() string { return fmt.Sprintf("4242.%d%d", os.Getpid(), time.Now().UnixNano()) }
+
 // alive says whether some process of this machine has token in its arguments.
 func alive(t *testing.T, token string) bool {
 	t.Helper()

@@ -21,7 +21,7 @@ func TestHeldHostRefuses(t *testing.T) {
 	}
 	b := newBox(t, guest.Options{Life: life})
 	ctx := testContext(t)
-	if err := b.Start(ctx, sandbox.Command{ID: "slow", Shell: "sleep 1; echo over", Timeout: 4 * time.Second, Stdin: true}); err != nil {
+	if err := b.Start(ctx, sandbox.Command{ID: "slow", Shell: "read x; echo over", Timeout: 10 * time.Second, Stdin: true}); err != nil {
 		t.Fatal(err)
 	}
 	if now := life.Now(); now.State != sandbox.Busy {
@@ -39,8 +39,11 @@ func TestHeldHostRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want a conflict that says why", name, err)
 		}
 	}
-	time.Sleep(4500 * time.Millisecond) // longer than the timeout
+	time.Sleep(10500 * time.Millisecond) // longer than the timeout
 	b.Release()
+	if err := b.Write(ctx, "slow", []byte("\n"), true); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	r, err := b.Attach(ctx, "slow", sandbox.Offsets{}, func(_ sandbox.Stream, _ int64, p []byte) error {
 		out.Write(p)

@@ -250,20 +250,23 @@ func TestFiftyAtOnce(t *testing.T) {
 
 func TestBackgroundDoesNotHoldTheCommand(t *testing.T) {
 	b := newBox(t, guest.Options{})
-	r, stdout, _ := b.do(t, sandbox.Command{ID: "bg", Shell: "sleep 4242 & echo started"})
+	long := longSleep()
+	r, stdout, _ := b.do(t, sandbox.Command{ID: "bg", Shell: "sleep " + long + " & echo started"})
 	if r.Exit != 0 || stdout != "started\n" || r.Ended.Sub(r.Started) > 10*time.Second {
 		t.Errorf("%+v %q", r, stdout)
 	}
-	if !alive(t, "sleep\x004242") {
-		t.Error("what runs in the background did not live on")
+	for end := time.Now().Add(time.Minute); !alive(t, "sleep\x00"+long); time.Sleep(5 * time.Millisecond) { // its shell may have ended before it began
+		if time.Now().After(end) {
+			t.Fatal("what runs in the background did not live on")
+		}
 	}
-	if r, stdout, _ := b.do(t, sandbox.Command{Shell: "(sleep 0.1; echo late) & echo early"}); stdout != "early\nlate\n" {
+	if r, stdout, _ := b.do(t, sandbox.Command{Shell: "(until test -e late; do sleep 0.01; done; echo late) & echo early; touch late"}); stdout != "early\nlate\n" {
 		t.Errorf("%+v %q", r, stdout)
 	}
 	if err := b.Kill(testContext(t), "bg"); err != nil { // also after its end
 		t.Error(err)
 	}
-	if alive(t, "sleep\x004242") {
+	if alive(t, "sleep\x00"+long) {
 		t.Error("what runs in the background outlived the kill")
 	}
 }
@@ -293,16 +296,17 @@ func TestBoxEnds(t *testing.T) {
 
 func TestHostEnds(t *testing.T) {
 	b := newBox(t, guest.Options{})
-	if err := b.Start(testContext(t), sandbox.Command{ID: "a", Shell: "trap '' TERM HUP; setsid sleep 4343 & sleep 4343"}); err != nil {
+	long := longSleep()
+	if err := b.Start(testContext(t), sandbox.Command{ID: "a", Shell: "trap '' TERM HUP; setsid sleep " + long + " & sleep " + long}); err != nil {
 		t.Fatal(err)
 	}
-	for !alive(t, "sleep\x004343") {
+	for !alive(t, "sleep\x00"+long) {
 	}
 	if err := b.Close("over"); err != nil {
 		t.Fatal(err)
 	}
 	b.init.Wait()
-	if alive(t, "sleep\x004343") {
+	if alive(t, "sleep\x00"+long) {
 		t.Error("a command outlived its host")
 	}
 	if _, err := os.Stat(b.journals); !os.IsNotExist(err) {
@@ -325,7 +329,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	count := func() (ours, theirs int) {
 		pid1 := childOf(t, b.init.Process.Pid)
-		for range 100 { // what just ended needs a moment
+		for range 6000 { // what just ended needs a moment
 			ours, theirs = entries(t, "/proc/self/fd"), entries(t, "/proc/"+pid1+"/fd")
 			if theirs <= 12 {
 				break
@@ -367,7 +371,7 @@ func TestCloseUnderReaders(t *testing.T) {
 	if err := b.Start(testContext(t), c); err != nil {
 		t.Fatal(err)
 	}
-	settled(t, b, "a")
+	settled(t, b, "a", 588895)
 	var out collector
 	closed := make(chan error, 1)
 	r, err := b.Attach(testContext(t), "a", sandbox.Offsets{}, func(s sandbox.Stream, off int64, p []byte) error {

@@ -57,7 +57,7 @@ func TestExhaustionIsNamed(t *testing.T) {
 		{"threads", "python3 -c 'import threading,time\nfor i in range(300): threading.Thread(target=time.sleep, args=(5,)).start()'", sandbox.ExhaustedPIDs},
 		{"fork bomb", "f() { f | f & }; f; sleep 3", sandbox.ExhaustedPIDs},
 		{"after the bomb", "ls -d /proc/[0-9]* | wc -l; sleep 1", ""},
-		{"open files", "python3 -c 'import time\nl = []\ntry:\n  while True: l.append(open(\"/dev/null\"))\nexcept OSError as e: print(e); time.sleep(1)'", sandbox.ExhaustedFiles},
+		{"open files", "python3 -c 'import time\nl = []\ntry:\n  while True: l.append(open(\"/dev/null\"))\nexcept OSError as e: print(e); time.sleep(5)'", sandbox.ExhaustedFiles},
 		{"nothing again", "echo ok", ""},
 	} {
 		out, r := shAndKill(t, b, c.text)

@@ -28,7 +28,7 @@ type traces struct {
 // loop devices, and readers of closed pipes end, a moment later.
 func settled(t *testing.T, d *Driver, before traces) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		after := tracesOf(t, d)
 		few := after.descriptors <= before.descriptors
 		after.descriptors = before.descriptors
@@ -256,6 +256,7 @@ func TestLeftoversOfAKilledKeeper(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have been killed
 	var pid int
 	if _, err := fmt.Fscanf(out, "ready %d\n", &pid); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func newPooled(t testing.TB, size int) *Driver {
 // waiting returns the boxes in the pool once there are n.
 func waiting(t testing.TB, d *Driver, n int) []*box {
 	t.Helper()
-	patience := 30*time.Second + time.Duration(n)*time.Second
+	patience := 2*time.Minute + time.Duration(n)*time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		d.pool.mu.Lock()
 		var all []*box

@@ -165,7 +165,7 @@ func TestUserMappedMemoryIsWatched(t *testing.T) {
 	if got, r := sh(t, b, "python3 -c 'print(len(b\"x\" * (100 << 20)))'"); got != "104857600" || len(r.Exhausted) > 0 { // the benign twin
 		t.Errorf("100 MiB of 512: %q, %+v", got, r)
 	}
-	if got, r := sh(t, b, "python3 -c 'print(len(b\"x\" * (1536 << 20)))'"); got != "" || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+	if got, r := sh(t, b, "python3 -c 'x = b\"x\" * (1536 << 20); import time; time.sleep(60); print(len(x))'"); got != "" || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("1536 MiB of 512: %q, %+v", got, r)
 	}
 }
@@ -175,7 +175,10 @@ func TestUserMappedMemoryIsWatched(t *testing.T) {
 func TestUserLeftoverMemoryIsWatched(t *testing.T) {
 	needUser(t)
 	b := newBox(t, newDriver(t))
-	const hog = `(sleep 1; exec python3 -c 'x = b"x" * (1536 << 20); open("/tmp/grown", "w").close(); import time; time.sleep(60)') > /dev/null 2>&1 &`
+	const hog = `(sleep 1; exec python3 -c 'import time
+x = []
+while len(x) < 96: x.append(b"x" * (16 << 20)); time.sleep(0.1)
+open("/tmp/grown", "w").close(); time.sleep(60)') > /dev/null 2>&1 &`
 	if _, r := sh(t, b, hog); r.Exit != 0 {
 		t.Fatalf("%+v", r)
 	}

@@ -96,7 +96,7 @@ func TestUserBoxEndsForWhatItWrites(t *testing.T) {
 	needUser(t)
 	d := newDriver(t)
 	for name, c := range map[string]struct{ text, why string }{
-		"nobody's": {"(setsid sh -c 'while ! test -e /tmp/go; do sleep 0.1; done; cat /dev/zero >/work/x' >/dev/null 2>&1 &); touch /tmp/go", "writes on"},
+		"nobody's": {"(setsid sh -c 'while ! test -e /tmp/go; do sleep 0.1; done; sleep 5; cat /dev/zero >/work/x' >/dev/null 2>&1 &); touch /tmp/go", "writes on"},
 		"deep":     {"cd /work; for i in $(seq 300); do mkdir d && cd d || exit 3; done; exec sleep 50", "nested more than"},
 	} {
 		b := keptBox(t, d)

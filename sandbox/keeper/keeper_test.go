@@ -152,6 +152,7 @@ func attachAndPrint() int {
 		return 1
 	}
 	_, err = b.Attach(ctx, "seq", sandbox.Offsets{Stdout: from}, func(_ sandbox.Stream, off int64, p []byte) error {
+		time.Sleep(5 * time.Millisecond) // who kills it may be slow
 		_, err := f.WriteAt(p, off)
 		return err
 	})
@@ -368,7 +369,7 @@ func TestNonsense(t *testing.T) {
 
 func TestSilentAndTooMany(t *testing.T) {
 	s := newServer(nil, Options{})
-	s.slots, s.patience = make(chan struct{}, 2), 200*time.Millisecond
+	s.slots, s.patience = make(chan struct{}, 2), 5*time.Second
 	path, _ := runOn(t, s)
 	silent := []*net.UnixConn{rawDial(t, path), rawDial(t, path)}
 	for len(s.slots) < 2 { // the keeper has seen both

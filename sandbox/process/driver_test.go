@@ -204,9 +204,9 @@ except ChildProcessError: pass'`, full())
 func TestLimitsAreNamed(t *testing.T) {
 	b := newBox(t, newDriver(t))
 	for text, want := range map[string]sandbox.Exhaustion{
-		`python3 -c 'x = bytearray(1 << 30)'; exit 0`:                sandbox.ExhaustedMemory,
-		`head -c 100M /dev/zero >/work/big; sleep 0.3; rm /work/big`: sandbox.ExhaustedDisk,
-		`head -c 100M /dev/zero >/tmp/big; sleep 0.3; rm /tmp/big`:   sandbox.ExhaustedTemp,
+		`python3 -c 'x = bytearray(1 << 30)'; exit 0`:              sandbox.ExhaustedMemory,
+		`head -c 100M /dev/zero >/work/big; sleep 5; rm /work/big`: sandbox.ExhaustedDisk,
+		`head -c 100M /dev/zero >/tmp/big; sleep 5; rm /tmp/big`:   sandbox.ExhaustedTemp,
 		forkAll(): sandbox.ExhaustedPIDs,
 	} {
 		_, r := sh(t, b, text)
@@ -335,7 +335,7 @@ for family, address in ((socket.AF_UNIX, "\0canary"), (socket.AF_INET, ("127.0.0
     try: socket.socket(family).connect(address); found.append(str(address))
     except OSError: pass
 print(found)'`
-	if _, r := sh(t, one, "for i in $(seq 200); do test -e /work/ready && exit; sleep 0.05; done; exit 1"); r.Exit != 0 {
+	if _, r := sh(t, one, "for i in $(seq 1200); do test -e /work/ready && exit; sleep 0.05; done; exit 1"); r.Exit != 0 {
 		t.Fatal("the first box does not get ready")
 	}
 	if got, _ := sh(t, one, reach); strings.Count(got, ",") != 5 {

