@@ -110,7 +110,11 @@ func (k *Keeper) dropBundle(ctx context.Context, r Record, by cofferdam.Principa
 	if err := k.putBy(ctx, r, by, cofferdam.EventWorkspaceRemove, map[string]string{"bundle": string(b.Digest), "why": why}); err != nil {
 		return err
 	}
-	if err := os.Remove(k.bundlePath(r.ID, b.Digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	path := k.newPath(r.ID, b.Digest)
+	if all := r.bundles(); all[len(all)-1].Digest == b.Digest { // only the first that there was can be of an earlier release
+		path = k.bundlePath(r.ID, b.Digest)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	_, err := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {

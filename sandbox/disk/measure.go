@@ -81,7 +81,7 @@ func (m *measure) folder(f *os.File, depth int) error {
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT): // the kernel says that of one that has been removed meanwhile
 			return nil
 		case err != nil:
 			return err

@@ -82,6 +82,18 @@ func TestMeasureEnds(t *testing.T) {
 	}
 }
 
+// TestMeasureOfWhatGoes: a folder that is removed while it is counted ends no count:
+// who makes and removes folders all the time would not be counted at all.
+func TestMeasureOfWhatGoes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	must(t, os.Mkdir(dir, 0o700))
+	f, err := os.Open(dir)
+	must(t, err)
+	must(t, os.Remove(dir))
+	m := measure{ctx: t.Context(), most: 10, linked: map[uint64]bool{}}
+	must(t, m.folder(f, MaxDepth))
+}
+
 // TestFolders: a workspace that is a folder is counted when it is given back and
 // when it is taken, and one that no box could have is refused.
 func TestFolders(t *testing.T) {

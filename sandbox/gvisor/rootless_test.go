@@ -187,7 +187,7 @@ open("/tmp/grown", "w").close(); time.sleep(60)') > /dev/null 2>&1 &`
 		if err != nil && state(t, b).State.Over() {
 			return // the box was ended
 		}
-		if err == nil && len(jobs) == 0 {
+		if err == nil && len(jobs) == 0 && b.(*box).memory() < small().Memory/2 { // what it had is given back: nothing ends the box any more
 			break
 		}
 		if time.Now().After(deadline) {

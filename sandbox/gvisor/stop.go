@@ -137,9 +137,13 @@ func (b *box) toDisk(ctx context.Context) error {
 		return errors.Join(err, b.Host.Wake(context.WithoutCancel(ctx), identity(b.spec)), os.RemoveAll(image))
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
-	if err = errors.Join(b.container.Destroy(), b.d.cgroups.end(string(b.name))); err != nil {
+	runs := b.container.Destroy()
+	if err = errors.Join(runs, b.d.cgroups.end(string(b.name))); err != nil {
 		// Something of it still runs beside what was written: neither may go on.
 		b.fail("its processes did not end: "+err.Error(), "the box could not be suspended")
+	}
+	if runs != nil { // it is watched until it is destroyed, which ends what is left
+		return err
 	}
 	if err == nil {
 		if b.rest.written, err = shelf.Touched(image); err != nil {

@@ -50,15 +50,14 @@ func onceProgram(shared bool) []bpf.Instruction {
 }
 
 // sharedFolder says whether a group shares a folder of a project: it, or git's
-// folder in it, makes what is in it the group's.
+// folder in it, makes what is in it the group's. A link there may be one that an
+// earlier command made, to some folder of the host's that a group shares.
 func sharedFolder(workspace string) bool {
 	if workspace == "" {
 		return false
 	}
-	for _, path := range []string{workspace, filepath.Join(workspace, ".git")} {
-		if info, err := os.Stat(path); err == nil && info.IsDir() && info.Mode()&os.ModeSetgid != 0 {
-			return true
-		}
+	shared := func(info os.FileInfo, err error) bool {
+		return err == nil && info.IsDir() && info.Mode()&os.ModeSetgid != 0
 	}
-	return false
+	return shared(os.Stat(workspace)) || shared(os.Lstat(filepath.Join(workspace, ".git")))
 }

@@ -77,3 +77,18 @@ func TestNoProgramOfTheCaller(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedFolderIsItsOwn: a link in the place of git's folder, which any command can
+// make, does not say what may be done in the project.
+func TestSharedFolderIsItsOwn(t *testing.T) {
+	project, elsewhere := t.TempDir(), t.TempDir()
+	if err := os.Chmod(elsewhere, 0o775|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(project, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	if sharedFolder(project) || !sharedFolder(elsewhere) {
+		t.Errorf("by a link: %v, by itself: %v", sharedFolder(project), sharedFolder(elsewhere))
+	}
+}

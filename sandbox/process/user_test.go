@@ -308,13 +308,14 @@ func TestUserHostView(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d, func(s *sandbox.Spec) { s.Image = sandbox.HostView })
 	for text, want := range map[string]string{
-		"id -u; pwd; ls -A /work":                                                                       "1000\n/work",
-		"ls -A /home; ls -A /root 2>/dev/null":                                                          "agent",
-		"cat /etc/shadow " + d.o.Root + "/* 2>/dev/null":                                                "",
-		"touch /usr/x /etc/x 2>/dev/null || echo no":                                                    "no",
-		"hostname; whoami; ls -ld /work | cut -d\" \" -f3":                                              "box\nagent\nagent",
-		"command -v sh >/dev/null && echo tools":                                                        "tools",
-		"cat /proc/self/oom_score_adj":                                                                  "500",
+		"id -u; pwd; ls -A /work":                          "1000\n/work",
+		"ls -A /home; ls -A /root 2>/dev/null":             "agent",
+		"cat /etc/shadow " + d.o.Root + "/* 2>/dev/null":   "",
+		"touch /usr/x /etc/x 2>/dev/null || echo no":       "no",
+		"hostname; whoami; ls -ld /work | cut -d\" \" -f3": "box\nagent\nagent",
+		"command -v sh >/dev/null && echo tools":           "tools",
+		"cat /proc/self/oom_score_adj":                     "500",
+
 		"grep -c . /proc/self/uid_map; grep Cap /proc/self/status | sort -u | grep -c 0000000000000000": "2\n4",
 	} {
 		if got, r := sh(t, b, text); got != want {
