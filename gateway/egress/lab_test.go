@@ -174,9 +174,12 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.trailers.Store(&late)
 	case r.URL.Path == "/upgrade":
 		upgrade(w, r)
-	case strings.HasPrefix(r.URL.Path, "/bytes/"):
+	case strings.HasPrefix(r.URL.Path, "/bytes/"), strings.HasPrefix(r.URL.Path, "/late/bytes/"):
+		if strings.HasPrefix(r.URL.Path, "/late") {
+			<-r.Context().Done() // the client has said all
+		}
 		n := 0
-		fmt.Sscanf(r.URL.Path, "/bytes/%d", &n)
+		fmt.Sscanf(strings.TrimPrefix(r.URL.Path, "/late"), "/bytes/%d", &n)
 		io.Copy(w, io.LimitReader(&counted{n: &l.written}, int64(n)))
 	default:
 		fmt.Fprintf(w, "hello from %s\n", r.Host)
