@@ -40,6 +40,7 @@ type box struct {
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
 	meter     guest.Meter
+	memories  memories               // that are watched
 	unwatch   func()                 // ends watchMemory; nil before it began
 	wards     wards                  // folders that it writes to and that have no size of their own
 	commands  commands               // that run

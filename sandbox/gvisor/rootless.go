@@ -151,26 +151,64 @@ func (b *box) memory() int64 {
 	if !b.d.watched {
 		return b.d.cgroups.memory(string(b.name))
 	}
-	return memoryFiles(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
+	return b.memories.held(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
 }
 
-// memoryFiles is what the files take that gVisor keeps a box's memory in, in bytes.
-// What its own process maps of them tells little: the box's processes have mappings
-// of their own.
-func memoryFiles(dir string) (sum int64) {
+// findAgain is how long it is believed which descriptors are of a box's memory.
+const findAgain = time.Minute
+
+// memories are the files that gVisor keeps a box's memory in. What its own process
+// maps of them tells little: the box's processes have mappings of their own. They are
+// a few of up to thousands of descriptors, as many as a box makes its kernel have: to
+// look at all takes longer than the time between two looks.
+type memories struct {
+	mu    sync.Mutex
+	dir   string    // of the descriptors; guarded by mu
+	paths []string  // guarded by mu
+	found time.Time // guarded by mu
+}
+
+// held is what they take, in bytes; 0 once the box is gone.
+func (m *memories) held(dir string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dir == dir && time.Since(m.found) < findAgain {
+		if sum, ok := m.sum(); ok {
+			return sum
+		}
+	}
+	m.dir, m.paths, m.found = dir, nil, time.Now()
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return 0 // the box is gone
+		return 0
 	}
 	for _, e := range list {
-		path := filepath.Join(dir, e.Name())
+		if path := filepath.Join(dir, e.Name()); isMemory(path) {
+			m.paths = append(m.paths, path)
+		}
+	}
+	sum, _ := m.sum()
+	return sum
+}
+
+// sum adds up what is known; not ok if something of it is another file by now, or
+// nothing is known. mu is held.
+func (m *memories) sum() (sum int64, ok bool) {
+	ok = len(m.paths) > 0
+	for _, path := range m.paths {
 		var st unix.Stat_t
-		if name, err := os.Readlink(path); err != nil || !strings.HasPrefix(name, "/memfd:") || unix.Stat(path, &st) != nil {
+		if !isMemory(path) || unix.Stat(path, &st) != nil {
+			ok = false
 			continue
 		}
 		sum += st.Blocks * 512
 	}
-	return sum
+	return sum, ok
+}
+
+func isMemory(path string) bool {
+	name, err := os.Readlink(path)
+	return err == nil && strings.HasPrefix(name, "/memfd:")
 }
 
 // idleLook is the time between looks at the memory of a watched box whether a

@@ -49,6 +49,7 @@ type ward struct {
 	// The loop's own.
 	mark    disk.Usage // what it may hold: its size, or, once it was over, what was left then
 	free    int64      // on its disk at the last count, in bytes
+	warned  bool       // mark is not its size
 	counted time.Time
 	took    time.Duration
 }
@@ -123,15 +124,15 @@ func (w *ward) due() bool {
 		return false // it writes nothing, and its commands take no call
 	}
 	since := time.Since(w.counted)
-	if since < wardShare*w.took {
-		return false
-	}
 	var st unix.Statfs_t
 	if unix.Statfs(w.dir, &st) != nil {
-		return true // the count says why
+		return since >= wardShare*w.took // the count says why
 	}
 	left := max(w.most.Bytes-w.held.Load(), wardSlack)
 	gone := w.free - int64(st.Bavail)*st.Bsize
+	if since < wardShare*w.took && gone <= left { // who has many files must not be over by what is written in all that time
+		return false
+	}
 	pause := wardIdle
 	if w.b.commands.count() > 0 {
 		pause = wardBusy
@@ -151,7 +152,7 @@ func (w *ward) look(ctx context.Context) error {
 		return err
 	case !now.Exceeds(w.most):
 		w.over.Store(false)
-		w.mark = w.most
+		w.mark, w.warned = w.most, false
 		return nil
 	}
 	w.over.Store(true)
@@ -164,6 +165,7 @@ func (w *ward) look(ctx context.Context) error {
 	switch {
 	case cofferdam.KindOf(err) == cofferdam.Conflict && err != nil: // it is being stopped
 		return nil
+	case err == nil && !ended && !w.warned: // its command has ended by itself: only what grows on is somebody's whom nothing ends
 	case (err != nil || !ended) && ctx.Err() == nil:
 		condemn(w.b, why+", and something in it writes on")
 		return err
@@ -171,7 +173,7 @@ func (w *ward) look(ctx context.Context) error {
 		return err
 	}
 	if now, err = w.count(ctx); err == nil {
-		w.mark = disk.Usage{Bytes: now.Bytes + wardSlack, Files: max(now.Files, w.most.Files)}
+		w.mark, w.warned = disk.Usage{Bytes: now.Bytes + wardSlack, Files: max(now.Files, w.most.Files)}, true
 	}
 	return err
 }
@@ -273,5 +275,12 @@ func (c *commands) end(ctx context.Context, h *guest.Host, why string) (ended bo
 		all.Go(func() { errs[i] = h.Kill(ctx, id) })
 	}
 	all.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, id := range ids { // one that was not ended must not say that it was
+		if c.ids[id] == why && errs[i] != nil {
+			c.ids[id] = ""
+		}
+	}
 	return len(ids) > 0, errors.Join(errs...)
 }

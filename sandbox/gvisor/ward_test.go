@@ -74,6 +74,27 @@ func TestUserWorkspaceIsWatched(t *testing.T) {
 	}
 }
 
+// A command that ends by itself before anybody sees that it wrote too much costs the
+// box nothing: the next one can make room.
+func TestUserCommandThatIsOverByItself(t *testing.T) {
+	needUser(t)
+	b := keptBox(t, newDriver(t))
+	if _, r := sh(t, b, "fallocate -l 100M /work/x"); r.Signal != 0 {
+		t.Logf("it was seen at once: %+v", r)
+	}
+	w := work(b.(*box))
+	for end := time.Now().Add(time.Minute); !w.over.Load(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nobody sees its %d bytes", w.held.Load())
+		}
+	}
+	time.Sleep(5 * wardTick)
+	if got, r := sh(t, b, "ls /work; rm /work/x"); got != "x" || r.Exit != 0 {
+		t.Errorf("%q, %+v; the box is %s", got, r, state(t, b).State)
+	}
+	wantRoom(t, b)
+}
+
 // As many files as an image of the size would take, and no more.
 func TestUserWorkspaceFilesAreCounted(t *testing.T) {
 	needUser(t)

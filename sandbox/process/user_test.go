@@ -31,7 +31,7 @@ func TestAsUser(t *testing.T) {
 	}
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
 		"TestUserStatusSaysWhatIsWatched", "TestUserLimitsRequired", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserMemoryIsWatched",
-		"TestUserLeftoverIsWatched", "TestUserSharedMemoryCountsOnce", "TestUserHiddenMemory", "TestUserHostView", "TestUserWorkspaceHasItsSize")
+		"TestUserLeftoverIsWatched", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory", "TestUserHostView", "TestUserWorkspaceHasItsSize")
 }
 
 func needUser(t *testing.T) {
@@ -264,6 +264,27 @@ print([os.wait()[1] for i in range(8)])'`
 	got, r := sh(t, b, fmt.Sprintf(share, "100"))
 	if want := "[0, 0, 0, 0, 0, 0, 0, 0]"; got != want || r.Exit != 0 || len(r.Exhausted) > 0 {
 		t.Errorf("nine processes with 120 MiB together: %q, %+v", got, r)
+	}
+}
+
+// What begins another program by vfork has its memory once: the kernel shows it for
+// both until the other program runs, here until somebody opens a pipe.
+func TestUserSpawnCountsOnce(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 256 MiB
+	const spawn = `exec python3 -c '
+import os, time
+os.mkfifo("/work/pipe")
+if os.fork() == 0:
+    for i in range(3):
+        time.sleep(0.5); os.close(os.open("/work/pipe", os.O_WRONLY))
+    os._exit(0)
+x = bytearray(150 << 20)
+for i in range(3):
+    pid = os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/work/pipe", os.O_RDONLY, 0)])
+    print(os.waitpid(pid, 0)[1])'`
+	if got, r := sh(t, b, spawn); got != "0\n0\n0" || r.Exit != 0 || len(r.Exhausted) > 0 {
+		t.Errorf("150 MiB of 256 that begins programs: %q, %+v", got, r)
 	}
 }
 

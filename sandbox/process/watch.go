@@ -120,6 +120,7 @@ func (w *watcher) look(limit int64) int64 {
 	}
 	// What processes share was counted for each of them. To know better takes longer.
 	list = w.processes(exactly)
+	giveBack(list)
 	held = total(list, files, w.used(sandbox.WorkDir))
 	if held <= limit {
 		return held
@@ -139,6 +140,7 @@ func (w *watcher) look(limit int64) int64 {
 type holder struct {
 	pid          string // in the box
 	anon, shared int64
+	of           string // process whose memory it may have, being about to become another program; "" for none
 }
 
 // total is what processes and files hold together. Files that are mapped are among
@@ -163,7 +165,7 @@ func (w *watcher) processes(hold func(*os.Root, string) (anon, shared int64)) (l
 		if name[0] < '0' || name[0] > '9' || name == "1" {
 			continue
 		}
-		p := holder{pid: name}
+		p := holder{pid: name, of: borrows(w.proc, name)} // before its memory, which is its own once it is another program
 		if p.anon, p.shared = hold(w.proc, name); p.anon+p.shared > 0 {
 			list = append(list, p)
 		}
@@ -210,6 +212,41 @@ func exactly(proc *os.Root, pid string) (anon, shared int64) {
 		return anon, shared
 	}
 	return mount.Kilobytes(text, "Pss_Anon") + mount.Kilobytes(text, "SwapPss"), mount.Kilobytes(text, "Pss_Shmem")
+}
+
+// youth is how long a process may take to become another program.
+const youth = time.Second
+
+// borrows returns the maker of a process that has just begun and is to become another
+// program. By vfork, as posix_spawn and most runtimes use it, such a one has all of its
+// maker's memory, which then shows for both.
+func borrows(proc *os.Root, pid string) (maker string) {
+	const forkNoExec = 0x40 // of the kernel's flags: it has not become another program yet
+	text, err := proc.ReadFile(pid + "/stat")
+	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	var up unix.Timespec
+	if err != nil || len(f) < 20 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return ""
+	}
+	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
+	began, _ := strconv.ParseInt(string(f[19]), 10, 64) // the kernel writes numbers, here hundredths of a second
+	if flags&forkNoExec == 0 || time.Duration(up.Nano())-time.Duration(began)*10*time.Millisecond > youth {
+		return ""
+	}
+	return string(f[1])
+}
+
+// giveBack takes from who may have another's memory as much as that one has.
+func giveBack(list []holder) {
+	of := map[string]holder{}
+	for _, p := range list {
+		of[p.pid] = p
+	}
+	for i, p := range list {
+		if maker, there := of[p.of]; there {
+			list[i].anon, list[i].shared = max(0, p.anon-maker.anon), max(0, p.shared-maker.shared)
+		}
+	}
 }
 
 // dying says whether a process has been killed and only has to notice.
