@@ -13,9 +13,9 @@ import (
 	"cofferdam/sandbox/keeper"
 )
 
-// shelves are the folders of a state folder whose content outlives a keeper and
+// snapshotFolders are the folders of a state folder whose content outlives a keeper and
 // belongs to one at a time. Workspaces are not among them: keepers share those.
-func shelves() []string { return []string{"snapshots", filepath.Join("microvm", "snapshot")} }
+func snapshotFolders() []string { return []string{"snapshots", filepath.Join("microvm", "snapshot")} }
 
 // inherit takes over what the other keepers of the installation leave, as soon
 // as each has ended: at an upgrade that is when its last box has.
@@ -45,17 +45,17 @@ func (s settings) inherit(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// take moves what is on the shelves of a keeper that has ended, whose state
+// take moves the snapshots of a keeper that has ended, whose state
 // folder is locked, to this one's. What is half made stays: nobody can use it.
 func (s settings) take(ctx context.Context, log *slog.Logger, from string, lock *os.File) {
 	defer lock.Close()
-	for _, shelf := range shelves() {
-		list, err := os.ReadDir(filepath.Join(from, shelf))
+	for _, folder := range snapshotFolders() {
+		list, err := os.ReadDir(filepath.Join(from, folder))
 		if err != nil {
 			continue // it has none
 		}
 		for _, e := range list {
-			old, now := filepath.Join(from, shelf, e.Name()), filepath.Join(s.state, shelf, e.Name())
+			old, now := filepath.Join(from, folder, e.Name()), filepath.Join(s.state, folder, e.Name())
 			if strings.HasSuffix(old, ".new") || !e.IsDir() {
 				continue
 			}

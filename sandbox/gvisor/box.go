@@ -13,10 +13,10 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
+	"cofferdam/sandbox/volume"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -31,10 +31,10 @@ type box struct {
 	name      cofferdam.BoxID // of all it has on the host; spec.ID, unless it was made ahead
 	created   time.Time
 	dir       string
-	root      string     // its "/", shared with others
-	project   uint32     // of the workspace; 0: it is an image
-	kept      *disk.Hold // of the workspace that outlives it; nil for none
-	keepable  bool       // it was made ahead, with a workspace that can be kept
+	root      string       // its "/", shared with others
+	project   uint32       // of the workspace; 0: it is an image
+	kept      *volume.Hold // of the workspace that outlives it; nil for none
+	keepable  bool         // it was made ahead, with a workspace that can be kept
 	net       *netns.Namespace
 	container *container.Container
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 // syncAll writes what the file system at dir still has in memory.
@@ -24,7 +24,7 @@ func used(b *box) int64 {
 	if w := work(b); w != nil {
 		return w.held.Load()
 	}
-	if n, err := shelf.Blocks(b.disk()); err == nil {
+	if n, err := snapshot.Blocks(b.disk()); err == nil {
 		return n
 	}
 	var f unix.Statfs_t

@@ -13,12 +13,12 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
+	"cofferdam/sandbox/volume"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -121,7 +121,7 @@ func (b *box) build(ctx context.Context) error {
 
 // prepare makes all that a box has before it runs. from, if not nil, is what its
 // workspace is a copy of.
-func (b *box) prepare(ctx context.Context, from *shelf.Stored) error {
+func (b *box) prepare(ctx context.Context, from *snapshot.Stored) error {
 	for _, dir := range []string{b.path("work"), b.path("env"), b.path("files")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -230,7 +230,7 @@ func (c *console) err() error {
 }
 
 // makeDisks makes and mounts the workspace and the environment.
-func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
+func (b *box) makeDisks(ctx context.Context, from *snapshot.Stored) error {
 	size := b.spec.Limits.Disk
 	if !b.d.o.User && b.spec.Workspace == "" {
 		if err := mount.Room("gvisor.Create", b.dir, size); err != nil {
@@ -258,7 +258,7 @@ func (b *box) makeDisks(ctx context.Context, from *shelf.Stored) error {
 
 // makeWorkspace makes a workspace that cannot grow beyond size: by project
 // quota where the file system of the state folder has it, else as an image.
-func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored) (err error) {
+func (b *box) makeWorkspace(ctx context.Context, size int64, from *snapshot.Stored) (err error) {
 	dir := b.path("work")
 	if b.d.o.User {
 		return b.makeForUser(ctx, size, from)
@@ -272,7 +272,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored)
 		case b.keepable:
 			err = b.d.templates.kept(ctx, b.path(workImage), size)
 		case from != nil:
-			err = shelf.Copy(from.Path(workImage), b.path(workImage))
+			err = snapshot.Copy(from.Path(workImage), b.path(workImage))
 		default:
 			err = b.d.templates.workspace(ctx, b.path(workImage), size)
 		}
@@ -288,7 +288,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored)
 		err = os.Chown(dir, sandbox.UserID, sandbox.UserID)
 	}
 	if err == nil && from != nil {
-		err = b.d.shelf.CopyTree(ctx, from.Path(shelf.Tree), dir)
+		err = b.d.snapshots.CopyTree(ctx, from.Path(snapshot.Tree), dir)
 	}
 	if err == nil {
 		err = mount.Folder(dir)
@@ -302,7 +302,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *shelf.Stored)
 // attach takes the workspace that the spec names, whose image, if it has to be
 // made, may be there already.
 func (b *box) attach(ctx context.Context, ready string) (err error) {
-	if b.kept, err = b.d.keeps.Attach(ctx, disk.Of(b.spec), ready); err != nil {
+	if b.kept, err = b.d.keeps.Attach(ctx, volume.Of(b.spec), ready); err != nil {
 		return err
 	}
 	b.spec.Limits.Disk = b.kept.Size

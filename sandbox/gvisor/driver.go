@@ -14,10 +14,10 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
+	"cofferdam/sandbox/volume"
 
 	"gvisor.dev/gvisor/runsc/config"
 )
@@ -49,18 +49,18 @@ type Options struct {
 type Driver struct {
 	sandbox.Lacks
 	*sandbox.Book[*box]
-	o        Options
-	state    string // gVisor's own files; a short path, since there are sockets in it
-	conf     *config.Config
-	flags    []string
-	cgroups  cgroups
-	watched  bool     // there are no control groups
-	held     *os.File // the run folder of an ordinary user, locked; nil: root's
-	projects *quota.Projects
-	keeps    *disk.Store // workspaces
-	checker  checker
-	pool     *pool
-	shelf    shelf.Shelf
+	o         Options
+	state     string // gVisor's own files; a short path, since there are sockets in it
+	conf      *config.Config
+	flags     []string
+	cgroups   cgroups
+	watched   bool     // there are no control groups
+	held      *os.File // the run folder of an ordinary user, locked; nil: root's
+	projects  *quota.Projects
+	keeps     *volume.Store // workspaces
+	checker   checker
+	pool      *pool
+	snapshots snapshot.Store
 
 	templates templates
 	imageMu   sync.Mutex
@@ -86,7 +86,7 @@ func New(o Options) (*Driver, error) {
 	state := runFolder(o, name)
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
-	d.shelf.Dir, d.shelf.Tier, d.shelf.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
+	d.snapshots.Dir, d.snapshots.Tier, d.snapshots.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
 	silenceLibrary()
 	// An error here is a finding of Check, and Create refuses.
 	groups, err := findCgroups("/" + name)
@@ -104,9 +104,9 @@ func New(o Options) (*Driver, error) {
 	if err == nil {
 		make := d.templates.kept
 		if o.User {
-			make = disk.MakeFolder
+			make = volume.MakeFolder
 		}
-		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.GVisor, make)
+		d.keeps, err = volume.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.GVisor, make)
 	}
 	if err != nil {
 		return nil, &cofferdam.Error{
@@ -150,7 +150,7 @@ func (d *Driver) prepare() error {
 			return err
 		}
 	}
-	if err := d.shelf.Sweep(); err != nil {
+	if err := d.snapshots.Sweep(); err != nil {
 		return err
 	}
 	return mount.Memory(filepath.Join(d.o.Root, "journal"), journalPercent)

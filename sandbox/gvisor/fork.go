@@ -12,7 +12,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/netns"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 // fork makes the box as a copy of its snapshot that goes on under an identity
@@ -80,7 +80,7 @@ func (d *Driver) key(s sandbox.Spec) (string, error) {
 	}
 	env := ""
 	if s.Env != "" {
-		if env, err = shelf.Touched(s.Env); err != nil {
+		if env, err = snapshot.Touched(s.Env); err != nil {
 			return "", err
 		}
 	}

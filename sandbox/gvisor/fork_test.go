@@ -12,7 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 func newSnapshotID() sandbox.SnapshotID { return sandbox.SnapshotID(cofferdam.NewID("s")) }
@@ -145,11 +145,11 @@ func TestSnapshotIsProved(t *testing.T) {
 		return b.Destroy(ctx)
 	}
 	must(t, clone())
-	d.shelf = shelf.Shelf{Dir: d.shelf.Dir, Tier: "gvisor", Start: start} // as a new keeper has it
+	d.snapshots = snapshot.Store{Dir: d.snapshots.Dir, Tier: "gvisor", Start: start} // as a new keeper has it
 	must(t, clone())
-	files, err := filepath.Glob(filepath.Join(d.shelf.Dir, string(id), "*"))
+	files, err := filepath.Glob(filepath.Join(d.snapshots.Dir, string(id), "*"))
 	must(t, err)
-	inner, err := filepath.Glob(filepath.Join(d.shelf.Dir, string(id), memoryDir, "*"))
+	inner, err := filepath.Glob(filepath.Join(d.snapshots.Dir, string(id), memoryDir, "*"))
 	must(t, err)
 	flipped := 0
 	for _, path := range append(files, inner...) {

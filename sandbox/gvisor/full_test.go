@@ -45,7 +45,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	left := func(what string) {
 		t.Helper()
 		half, err := filepath.Glob(o.Root + "/boxes/*/suspended")
-		kept, e := os.ReadDir(d.shelf.Dir)
+		kept, e := os.ReadDir(d.snapshots.Dir)
 		if err := errors.Join(err, e); err != nil || len(half) > 0 || len(kept) > 0 {
 			t.Errorf("%s: left %q and %v, %v", what, half, kept, err)
 		}
@@ -59,7 +59,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 		}
 		left(name)
 	}
-	d.shelf.Free = -1 << 40
+	d.snapshots.Free = -1 << 40
 	ballast := filepath.Join(o.Root, "ballast")
 	fillUp(t, ballast, 12<<20)
 	for name, call := range calls {

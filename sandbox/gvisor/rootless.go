@@ -15,9 +15,9 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/mount"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
+	"cofferdam/sandbox/volume"
 
 	"golang.org/x/sys/unix"
 )
@@ -115,14 +115,14 @@ func (d *Driver) holdRunFolder() error {
 
 // makeForUser makes a workspace: in memory, with a size; or, if it is to be kept, as
 // a folder that is watched, since an ordinary user can mount no image.
-func (b *box) makeForUser(ctx context.Context, size int64, from *shelf.Stored) (err error) {
+func (b *box) makeForUser(ctx context.Context, size int64, from *snapshot.Stored) (err error) {
 	switch {
 	case b.spec.Workspace != "":
 		if err := b.attach(ctx, ""); err != nil {
 			return err
 		}
 	case b.keepable:
-		err = disk.MakeFolder(ctx, b.path(workImage), size)
+		err = volume.MakeFolder(ctx, b.path(workImage), size)
 	default:
 		return b.makeInMemory(ctx, size, from)
 	}
@@ -137,11 +137,11 @@ func (b *box) makeForUser(ctx context.Context, size int64, from *shelf.Stored) (
 
 // makeInMemory makes a workspace on a tmpfs that cannot grow beyond size. from, if
 // not nil, is what it is a copy of.
-func (b *box) makeInMemory(ctx context.Context, size int64, from *shelf.Stored) error {
+func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Stored) error {
 	if err := mount.Sized("gvisor.Create", b.path("work"), size); err != nil || from == nil {
 		return err
 	}
-	return b.d.shelf.CopyTree(ctx, from.Path(shelf.Tree), b.path("work"))
+	return b.d.snapshots.CopyTree(ctx, from.Path(snapshot.Tree), b.path("work"))
 }
 
 // memory is how much a box holds of it, in bytes: what its control group says, or,

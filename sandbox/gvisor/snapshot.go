@@ -10,7 +10,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/quota"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 // Names in the folder of a snapshot.
@@ -30,7 +30,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		return sandbox.Snapshot{}, conflict(b, "Snapshot", "take snapshot of")
 	}
 	need := b.memory() + used(b)
-	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
+	s, err := b.d.snapshots.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -39,9 +39,9 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(b.d.shelf.Explain(err), b.d.shelf.Drop(s))
+		err = errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s))
 	} else {
-		err = b.d.shelf.Keep(ctx, s)
+		err = b.d.snapshots.Keep(ctx, s)
 	}
 	if err != nil {
 		return sandbox.Snapshot{}, failed(b, "Snapshot", "take snapshot of", err)
@@ -51,7 +51,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 
 // take stops the box, writes down its memory and its workspace, and lets it go
 // on. The box comes to rest first, so that a copy begins between two frames.
-func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
+func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 	if err := syncAll(b.path("work")); err != nil { // what is written now need not be while it stands still
 		return err
 	}
@@ -80,20 +80,20 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 		return err
 	}
 	if b.d.o.User || b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
-		return b.d.shelf.CopyTree(ctx, b.path("work"), s.Path(shelf.Tree))
+		return b.d.snapshots.CopyTree(ctx, b.path("work"), s.Path(snapshot.Tree))
 	}
 	// Nobody else writes to the workspace, and the box stands still: what is on
 	// disk after this is all of it. To freeze the file system as well costs 40 ms.
 	if err := syncAll(b.path("work")); err != nil {
 		return err
 	}
-	return shelf.Copy(b.disk(), s.Path(workImage))
+	return snapshot.Copy(b.disk(), s.Path(workImage))
 }
 
 // openSnapshot returns a snapshot that this gVisor can read. It is not removed
 // until release is called.
-func (d *Driver) openSnapshot(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *shelf.Stored, release func(), err error) {
-	s, release, err = d.shelf.Open(ctx, scope, id)
+func (d *Driver) openSnapshot(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *snapshot.Stored, release func(), err error) {
+	s, release, err = d.snapshots.Open(ctx, scope, id)
 	if err == nil && s.Kernel != d.checker.kernel() {
 		release()
 		return nil, nil, missing("snapshot "+string(id), fmt.Sprintf("it was written by %s, and this is %s", s.Kernel, d.checker.kernel()), "remove it and take a new one", nil)
@@ -103,5 +103,5 @@ func (d *Driver) openSnapshot(ctx context.Context, scope cofferdam.Scope, id san
 
 // RemoveSnapshot removes a snapshot. Boxes that were made from it go on.
 func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.shelf.Remove(id)
+	return d.snapshots.Remove(id)
 }

@@ -8,7 +8,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 
 	"golang.org/x/sys/unix"
 )
@@ -118,7 +118,7 @@ func (b *box) Suspend(ctx context.Context) error {
 // its host says that it is lost.
 func (b *box) toDisk(ctx context.Context) error {
 	image := b.path(suspendedDir)
-	if err := b.d.shelf.Room(b.memory()); err != nil {
+	if err := b.d.snapshots.Room(b.memory()); err != nil {
 		return err
 	}
 	if err := errors.Join(os.RemoveAll(image), os.Mkdir(image, 0o700)); err != nil {
@@ -146,7 +146,7 @@ func (b *box) toDisk(ctx context.Context) error {
 		return err
 	}
 	if err == nil {
-		if b.rest.written, err = shelf.Touched(image); err != nil {
+		if b.rest.written, err = snapshot.Touched(image); err != nil {
 			b.fail("what was written of it cannot be looked at: "+err.Error(), "the box could not be suspended")
 		}
 	}
@@ -162,7 +162,7 @@ func (b *box) write(image string) error {
 		return err
 	}
 	if err := writeDown(b.d.conf, b.container, image); err != nil {
-		return errors.Join(b.d.shelf.Explain(err), b.container.Resume())
+		return errors.Join(b.d.snapshots.Explain(err), b.container.Resume())
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (b *box) restore(ctx context.Context) error {
 // untouched refuses memory on disk that is not what was written: it would go on as
 // the box. It is not read for that, so that a large box is back as soon as a small one.
 func (b *box) untouched() error {
-	now, err := shelf.Touched(b.path(suspendedDir))
+	now, err := snapshot.Touched(b.path(suspendedDir))
 	if err == nil && now == b.rest.written {
 		return nil
 	}

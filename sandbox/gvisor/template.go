@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"cofferdam/sandbox/disk"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
+	"cofferdam/sandbox/volume"
 )
 
 // maxTemplates bounds the empty images that are kept, one for each size of
@@ -30,7 +30,7 @@ func (t *templates) workspace(ctx context.Context, path string, size int64) erro
 	if err != nil {
 		return err
 	}
-	return shelf.Copy(from, path)
+	return snapshot.Copy(from, path)
 }
 
 // kept makes an empty image of a workspace that outlives its box.
@@ -38,12 +38,12 @@ func (t *templates) kept(ctx context.Context, path string, size int64) error {
 	from, err := t.find(ctx, "kept", size, func(ctx context.Context, path string, size int64) error {
 		process.RLock() // the whole process may be in a box's control group
 		defer process.RUnlock()
-		return disk.Make(ctx, path, size)
+		return volume.Make(ctx, path, size)
 	})
 	if err != nil {
 		return err
 	}
-	return shelf.Copy(from, path)
+	return snapshot.Copy(from, path)
 }
 
 // find returns the template of a kind and size, which is made when it is first asked for.

@@ -14,8 +14,8 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/volume"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +39,7 @@ const (
 type ward struct {
 	b    *box
 	dir  string
-	most disk.Usage
+	most volume.Usage
 	held atomic.Int64 // bytes, when it was last counted
 	over atomic.Bool
 
@@ -47,16 +47,16 @@ type ward struct {
 	done chan struct{}
 
 	// The loop's own.
-	mark    disk.Usage // what it may hold: its size, or, once it was over, what was left then
-	free    int64      // on its disk at the last count, in bytes
-	warned  bool       // mark is not its size
+	mark    volume.Usage // what it may hold: its size, or, once it was over, what was left then
+	free    int64        // on its disk at the last count, in bytes
+	warned  bool         // mark is not its size
 	counted time.Time
 	took    time.Duration
 }
 
 // guard has a folder of the box watched, which may hold size bytes and holds held.
 func guard(b *box, name string, size, held int64) {
-	w := &ward{b: b, dir: b.path(name), most: disk.Allowed(size), done: make(chan struct{})}
+	w := &ward{b: b, dir: b.path(name), most: volume.Allowed(size), done: make(chan struct{})}
 	w.mark = w.most
 	w.mark.Bytes = max(w.mark.Bytes, held+wardSlack)
 	w.held.Store(held)
@@ -144,7 +144,7 @@ func (w *ward) due() bool {
 func (w *ward) look(ctx context.Context) error {
 	now, err := w.count(ctx)
 	switch {
-	case errors.Is(err, disk.ErrUncounted):
+	case errors.Is(err, volume.ErrUncounted):
 		w.over.Store(true)
 		condemn(w.b, fmt.Sprintf("what it wrote below /%s: %v", filepath.Base(w.dir), err))
 		return nil
@@ -173,22 +173,22 @@ func (w *ward) look(ctx context.Context) error {
 		return err
 	}
 	if now, err = w.count(ctx); err == nil {
-		w.mark, w.warned = disk.Usage{Bytes: now.Bytes + wardSlack, Files: max(now.Files, w.most.Files)}, true
+		w.mark, w.warned = volume.Usage{Bytes: now.Bytes + wardSlack, Files: max(now.Files, w.most.Files)}, true
 	}
 	return err
 }
 
 // count returns what the folder holds, with files that are open and have no name
 // any more.
-func (w *ward) count(ctx context.Context) (disk.Usage, error) {
+func (w *ward) count(ctx context.Context) (volume.Usage, error) {
 	began := time.Now()
 	defer func() { w.counted, w.took = time.Now(), time.Since(began) }()
 	var st unix.Statfs_t
 	if err := unix.Statfs(w.dir, &st); err != nil {
-		return disk.Usage{}, &os.PathError{Op: "looking at", Path: w.dir, Err: err}
+		return volume.Usage{}, &os.PathError{Op: "looking at", Path: w.dir, Err: err}
 	}
 	w.free = int64(st.Bavail) * st.Bsize
-	now, err := disk.Measure(ctx, w.dir, w.most.Bytes)
+	now, err := volume.Measure(ctx, w.dir, w.most.Bytes)
 	if err == nil {
 		now.Bytes += w.nameless()
 		w.held.Store(now.Bytes)

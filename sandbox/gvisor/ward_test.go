@@ -12,7 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
+	"cofferdam/sandbox/volume"
 
 	"golang.org/x/sys/unix"
 )
@@ -168,7 +168,7 @@ func TestUserWorkspaceOutlivesItsKeeper(t *testing.T) {
 	path := filepath.Join(o.Root, "workspaces", string(spec.Workspace), "disk", "big")
 	f, err := os.Create(path)
 	must(t, err)
-	must(t, errors.Join(fallocate(f, small().Disk+disk.Grace+1<<20), f.Close()))
+	must(t, errors.Join(fallocate(f, small().Disk+volume.Grace+1<<20), f.Close()))
 	spec.ID = cofferdam.BoxID(cofferdam.NewID("b"))
 	if _, err := d.Create(t.Context(), spec); cofferdam.KindOf(err) != cofferdam.Exhausted || !strings.Contains(err.Error(), "its size is 64 MiB") {
 		t.Errorf("far over its size: %v", err)

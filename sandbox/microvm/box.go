@@ -10,9 +10,9 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/volume"
 )
 
 // box is one box. Its fields are set while it is built, before others see it.
@@ -24,9 +24,9 @@ type box struct {
 	created time.Time
 	folder
 	boot    bootFiles
-	root    string     // disk with its image, shared with others
-	env     *os.File   // the environment that it reads; nil for none, and for a setup
-	kept    *disk.Hold // of the workspace that outlives it; nil for none
+	root    string       // disk with its image, shared with others
+	env     *os.File     // the environment that it reads; nil for none, and for a setup
+	kept    *volume.Hold // of the workspace that outlives it; nil for none
 	console *console
 	link    *link
 	wire    *wire

@@ -14,13 +14,13 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/microvm/cloudhypervisor"
 	"cofferdam/sandbox/microvm/firecracker"
 	"cofferdam/sandbox/microvm/qemu"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/mount"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
+	"cofferdam/sandbox/volume"
 )
 
 const (
@@ -67,12 +67,12 @@ type Options struct {
 // of tier microvm-emulated. One process uses one root.
 type Driver struct {
 	*sandbox.Book[*box]
-	o       Options
-	monitor vmm.Monitor
-	checker checker
-	cgroups cgroups
-	shelf   shelf.Shelf
-	keeps   map[sandbox.Tier]*disk.Store // workspaces
+	o         Options
+	monitor   vmm.Monitor
+	checker   checker
+	cgroups   cgroups
+	snapshots snapshot.Store
+	keeps     map[sandbox.Tier]*volume.Store // workspaces
 
 	cacheMu  sync.Mutex // held while something of the cache is made
 	hostRoot string     // guarded by cacheMu
@@ -102,7 +102,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{o: o, monitor: monitor, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
 	d.checker.d = d
-	d.shelf.Dir, d.shelf.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
+	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
 	d.cgroups, err = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
 	d.cgroups.off = err != nil && o.Watched
 	if err := cmp.Or(d.prepare(), d.openWorkspaces()); err != nil {
@@ -169,7 +169,7 @@ func (d *Driver) prepare() error {
 			return err
 		}
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(d.o.Root, "boxes")), d.dropHalf(), d.shelf.Sweep()); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(d.o.Root, "boxes")), d.dropHalf(), d.snapshots.Sweep()); err != nil {
 		return err
 	}
 	for _, name := range []string{"boxes", "memory", "journal"} {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 // folder is where one box has its files, and whose its memory is.
@@ -31,7 +31,7 @@ func (f folder) makeMemory(size int64) error {
 
 // copyMemory gives the box memory of its own, with what is in a file.
 func (f folder) copyMemory(from string) error {
-	if err := shelf.Copy(from, f.memoryFile()); err != nil {
+	if err := snapshot.Copy(from, f.memoryFile()); err != nil {
 		return err
 	}
 	return os.Chown(f.memoryFile(), f.user, f.user)
@@ -43,7 +43,7 @@ func memoryUsed(b *box) int64 {
 	if !b.traits().SharesMemory {
 		return b.spec.Limits.Memory
 	}
-	n, err := shelf.Blocks(b.memoryFile())
+	n, err := snapshot.Blocks(b.memoryFile())
 	if err != nil {
 		return 0 // it has none
 	}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
+	"cofferdam/sandbox/volume"
 )
 
 // openWorkspaces opens those that are kept. Each tier has its own, and no other
@@ -17,9 +17,9 @@ import (
 // agent's neighbour, and the host's must not mount it.
 func (d *Driver) openWorkspaces() error {
 	dir := cmp.Or(d.o.Workspaces, filepath.Join(d.o.Root, "workspaces"))
-	d.keeps = map[sandbox.Tier]*disk.Store{}
+	d.keeps = map[sandbox.Tier]*volume.Store{}
 	for _, t := range []sandbox.Tier{sandbox.MicroVM, sandbox.Emulated} {
-		s, err := disk.Open(filepath.Join(dir, string(t)), t, nil)
+		s, err := volume.Open(filepath.Join(dir, string(t)), t, nil)
 		if err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) erro
 
 // keep takes the workspace that the spec names.
 func (b *box) keep(ctx context.Context) (err error) {
-	if b.kept, err = b.d.keeps[b.spec.Tier].Attach(ctx, disk.Of(b.spec), ""); err != nil {
+	if b.kept, err = b.d.keeps[b.spec.Tier].Attach(ctx, volume.Of(b.spec), ""); err != nil {
 		return err
 	}
 	b.spec.Limits.Disk = b.kept.Size

@@ -8,7 +8,7 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/microvm/vmm"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 // How a box stands still; "" while it runs.
@@ -81,12 +81,12 @@ func (b *box) Suspend(ctx context.Context) error {
 		return err
 	}
 	dir := b.path(suspendedDir)
-	err := errors.Join(b.d.shelf.Room(memoryUsed(b)), os.RemoveAll(dir), os.Mkdir(dir, 0o700))
+	err := errors.Join(b.d.snapshots.Room(memoryUsed(b)), os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 	if err == nil {
 		err = b.stopAndWrite(ctx, dir)
 	}
 	if err != nil {
-		return errors.Join(b.failed("Suspend", b.d.shelf.Explain(err)), b.wake(ctx), b.GoOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
+		return errors.Join(b.failed("Suspend", b.d.snapshots.Explain(err)), b.wake(ctx), b.GoOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
 	}
 	b.link.part()
 	b.machine().End()
@@ -112,7 +112,7 @@ func (b *box) stopAndWrite(ctx context.Context, dir string) error {
 	if err := b.machine().Save(ctx, to); err != nil || !b.traits().SharesMemory {
 		return err
 	}
-	return shelf.Copy(b.memoryFile(), to.Memory)
+	return snapshot.Copy(b.memoryFile(), to.Memory)
 }
 
 // savedIn is what is saved in a folder.

@@ -112,7 +112,7 @@ func testCopies(t *testing.T, b *box) {
 		}
 	}
 	wantCount(t, b)
-	f, err := os.OpenFile(filepath.Join(b.d.shelf.Dir, string(id), memoryCopy), os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(b.d.snapshots.Dir, string(id), memoryCopy), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

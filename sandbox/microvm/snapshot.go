@@ -10,7 +10,7 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
-	"cofferdam/sandbox/shelf"
+	"cofferdam/sandbox/snapshot"
 )
 
 // Names in the folder of a snapshot, beside those of a machine at rest.
@@ -27,11 +27,11 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	}
 	b.step.Lock()
 	defer b.step.Unlock()
-	work, err := shelf.Blocks(b.workDisk())
+	work, err := snapshot.Blocks(b.workDisk())
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
-	s, err := b.d.shelf.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
+	s, err := b.d.snapshots.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
@@ -39,9 +39,9 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(b.d.shelf.Explain(err), b.d.shelf.Drop(s))
+		err = errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s))
 	} else {
-		err = b.d.shelf.Keep(ctx, s)
+		err = b.d.snapshots.Keep(ctx, s)
 	}
 	if err != nil {
 		return none, b.failed("Snapshot", err)
@@ -51,7 +51,7 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 
 // take stops the machine, writes it down with its workspace, and lets it go on.
 // What the machine has not yet written to its disk is in its memory.
-func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
+func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 	if err := b.begin("Snapshot", "being copied"); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (b *box) take(ctx context.Context, s *shelf.Stored) (err error) {
 		return err
 	}
 	s.Guest = b.Host.State()
-	return errors.Join(shelf.Copy(b.workDisk(), s.Path(workCopy)), shelf.Copy(b.path("machine.img"), s.Path(machineCopy)))
+	return errors.Join(snapshot.Copy(b.workDisk(), s.Path(workCopy)), snapshot.Copy(b.path("machine.img"), s.Path(machineCopy)))
 }
 
 // key names all that boxes must have in common so that one can go on as another:
@@ -92,7 +92,7 @@ func (b *box) key(ctx context.Context) (string, error) {
 // its own: memory, workspace and network are its own, name, machine id, entropy
 // and clock are new.
 func (b *box) fork(ctx context.Context) error {
-	s, release, err := b.d.shelf.Open(ctx, b.spec.Scope, b.spec.Snapshot)
+	s, release, err := b.d.snapshots.Open(ctx, b.spec.Scope, b.spec.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -105,12 +105,12 @@ func (b *box) fork(ctx context.Context) error {
 		return invalid("snapshot "+string(s.ID), "it is of a box with another tier, image, environment, files or limits, or one of them has changed",
 			"ask for what the box had that it was taken of")
 	}
-	work, err := shelf.Blocks(s.Path(workCopy))
+	work, err := snapshot.Blocks(s.Path(workCopy))
 	if err == nil {
-		err = b.d.shelf.Room(work)
+		err = b.d.snapshots.Room(work)
 	}
 	if err == nil {
-		err = errors.Join(shelf.Copy(s.Path(workCopy), b.path("work.img")), shelf.Copy(s.Path(machineCopy), b.path("machine.img")))
+		err = errors.Join(snapshot.Copy(s.Path(workCopy), b.path("work.img")), snapshot.Copy(s.Path(machineCopy), b.path("machine.img")))
 	}
 	if err != nil {
 		return err
@@ -132,5 +132,5 @@ func (b *box) fork(ctx context.Context) error {
 
 // RemoveSnapshot removes a snapshot; boxes made from it have copies.
 func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.shelf.Remove(id)
+	return d.snapshots.Remove(id)
 }

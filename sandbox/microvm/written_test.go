@@ -99,7 +99,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	b := newBox(t, d, func(s *sandbox.Spec) { s.Limits = small() })
 	sh(t, b, "head -c 1048576 /dev/urandom >/tmp/f; head -c 1048576 /dev/urandom >/work/f; sync")
 	want, _ := sh(t, b, sums)
-	d.shelf.Free = -1 << 40 // the check before it is turned off
+	d.snapshots.Free = -1 << 40 // the check before it is turned off
 	free, _, err := mount.Space(root)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 			t.Errorf("%s on a full disk: %v (%s)", name, err, cofferdam.HintOf(err))
 		}
 		half, err := filepath.Glob(root + "/boxes/*/suspended")
-		kept, e := os.ReadDir(d.shelf.Dir)
+		kept, e := os.ReadDir(d.snapshots.Dir)
 		if err := errors.Join(err, e); err != nil || len(half) > 0 || len(kept) > 0 {
 			t.Errorf("%s: left %q and %v, %v", name, half, kept, err)
 		}

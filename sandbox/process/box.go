@@ -13,10 +13,10 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
+	"cofferdam/sandbox/volume"
 	"cofferdam/sandbox/wall"
 )
 
@@ -29,8 +29,8 @@ type box struct {
 	spec    sandbox.Spec // complete: every limit is set
 	created time.Time
 	dir     string
-	project uint32     // of the workspace; 0: it is an image
-	kept    *disk.Hold // of the workspace that outlives it; nil for none
+	project uint32       // of the workspace; 0: it is an image
+	kept    *volume.Hold // of the workspace that outlives it; nil for none
 	net     *netns.Namespace
 	meter   guest.Meter
 	watcher *watcher // of its memory; nil: a control group bounds it

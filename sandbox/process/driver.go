@@ -13,9 +13,9 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/volume"
 )
 
 const opCreate = "process.Create"
@@ -46,7 +46,7 @@ type Driver struct {
 	groups   groups
 	watched  bool // there are no control groups
 	projects *quota.Projects
-	keeps    *disk.Store // workspaces
+	keeps    *volume.Store // workspaces
 	checker  checker
 }
 
@@ -75,7 +75,7 @@ func New(o Options) (*Driver, error) {
 	d.checker = newChecker(o)
 	err = d.prepare()
 	if err == nil {
-		d.keeps, err = disk.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, nil)
+		d.keeps, err = volume.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, nil)
 	}
 	if err != nil {
 		return nil, &cofferdam.Error{

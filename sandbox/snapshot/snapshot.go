@@ -1,4 +1,4 @@
-// Package shelf keeps the snapshots of one driver: folders of its state folder,
+// Package snapshot keeps the snapshots of one driver: folders of its state folder,
 // each with what was written down of a box and a description with a digest of
 // all of it.
 //
@@ -6,7 +6,7 @@
 // last and removed first, so that what a keeper that was killed left behind is
 // never used, and is swept by the next one. The invariant: Open returns a
 // snapshot only when every byte of it is what Keep saw.
-package shelf
+package snapshot
 
 import (
 	"cmp"
@@ -55,9 +55,9 @@ type Stored struct {
 // Path is where a file of the snapshot is.
 func (s *Stored) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// Shelf is where the snapshots are. They outlive their boxes and their keeper.
+// Store is where the snapshots are. They outlive their boxes and their keeper.
 // Safe for concurrent use; one process has one of a folder.
-type Shelf struct {
+type Store struct {
 	Dir  string // absolute; made if missing
 	Tier string // the driver, as it stands in errors
 	// Free is how many bytes stay free on its disk; 0: KeepFree.
@@ -75,13 +75,13 @@ type Shelf struct {
 }
 
 // Sweep makes the folder, and removes what an earlier process left half made.
-func (sh *Shelf) Sweep() error {
-	if err := os.MkdirAll(sh.Dir, 0o700); err != nil {
+func (st *Store) Sweep() error {
+	if err := os.MkdirAll(st.Dir, 0o700); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(sh.Dir)
+	list, err := os.ReadDir(st.Dir)
 	for _, e := range list {
-		dir := filepath.Join(sh.Dir, e.Name())
+		dir := filepath.Join(st.Dir, e.Name())
 		if _, e := os.Lstat(filepath.Join(dir, description)); strings.HasSuffix(dir, unfinished) || errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
@@ -91,49 +91,49 @@ func (sh *Shelf) Sweep() error {
 
 // Add begins a snapshot that will take about need bytes. The caller fills the
 // folder behind s.Path, and then calls Keep or Drop.
-func (sh *Shelf) Add(s sandbox.Snapshot, need int64) (*Stored, error) {
-	if err := sandbox.CheckSnapshotID(sh.op("Snapshot"), s.ID); err != nil {
+func (st *Store) Add(s sandbox.Snapshot, need int64) (*Stored, error) {
+	if err := sandbox.CheckSnapshotID(st.op("Snapshot"), s.ID); err != nil {
 		return nil, err
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	dir := filepath.Join(sh.Dir, string(s.ID))
-	_, taken := sh.adding[s.ID]
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	dir := filepath.Join(st.Dir, string(s.ID))
+	_, taken := st.adding[s.ID]
 	if _, err := os.Lstat(dir); err == nil || taken {
 		return nil, &cofferdam.Error{
-			Op: sh.op("Snapshot"), Kind: cofferdam.Conflict, Subject: "snapshot " + string(s.ID), Reason: "there is one already", Hint: "choose another id",
+			Op: st.op("Snapshot"), Kind: cofferdam.Conflict, Subject: "snapshot " + string(s.ID), Reason: "there is one already", Hint: "choose another id",
 		}
 	}
-	number, size, err := sh.sizes()
+	number, size, err := st.sizes()
 	if err != nil {
 		return nil, err
 	}
 	if number >= MaxSnapshots || size >= MaxBytes {
 		return nil, &cofferdam.Error{
-			Op: sh.op("Snapshot"), Kind: cofferdam.Exhausted, Subject: "snapshot " + string(s.ID),
+			Op: st.op("Snapshot"), Kind: cofferdam.Exhausted, Subject: "snapshot " + string(s.ID),
 			Reason: fmt.Sprintf("this host keeps %d snapshots of %d MiB already; its bounds are %d and %d MiB", number, size>>20, MaxSnapshots, int64(MaxBytes)>>20),
 			Hint:   "remove some that are not needed any more",
 		}
 	}
-	if err := sh.room(need); err != nil {
+	if err := st.room(need); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(os.RemoveAll(dir+unfinished), os.Mkdir(dir+unfinished, 0o700)); err != nil {
 		return nil, err
 	}
-	if sh.adding == nil {
-		sh.adding = map[sandbox.SnapshotID]int64{}
+	if st.adding == nil {
+		st.adding = map[sandbox.SnapshotID]int64{}
 	}
-	sh.adding[s.ID] = need
+	st.adding[s.ID] = need
 	return &Stored{Snapshot: s, dir: dir + unfinished}, nil
 }
 
 // sizes counts the snapshots and what they hold on disk. mu is held.
-func (sh *Shelf) sizes() (number int, size int64, err error) {
-	entries, err := os.ReadDir(sh.Dir)
+func (st *Store) sizes() (number int, size int64, err error) {
+	entries, err := os.ReadDir(st.Dir)
 	for _, e := range entries {
 		var s Stored
-		data, err := os.ReadFile(filepath.Join(sh.Dir, e.Name(), description))
+		data, err := os.ReadFile(filepath.Join(st.Dir, e.Name(), description))
 		if err == nil {
 			err = json.Unmarshal(data, &s)
 		}
@@ -147,28 +147,28 @@ func (sh *Shelf) sizes() (number int, size int64, err error) {
 
 // Room refuses to have need bytes written beside the snapshots if less than
 // KeepFree stayed free.
-func (sh *Shelf) Room(need int64) error {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.room(need)
+func (st *Store) Room(need int64) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.room(need)
 }
 
 // room counts what is being taken in full, though a part of it may be written
 // already. mu is held.
-func (sh *Shelf) room(need int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(sh.Dir, &st); err != nil {
-		return &os.PathError{Op: "looking at", Path: sh.Dir, Err: err}
+func (st *Store) room(need int64) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(st.Dir, &fs); err != nil {
+		return &os.PathError{Op: "looking at", Path: st.Dir, Err: err}
 	}
-	for _, n := range sh.adding {
+	for _, n := range st.adding {
 		need += n
 	}
-	free, keep := int64(st.Bavail)*st.Bsize, cmp.Or(sh.Free, KeepFree)
+	free, keep := int64(fs.Bavail)*fs.Bsize, cmp.Or(st.Free, KeepFree)
 	if free-need >= keep {
 		return nil
 	}
 	return &cofferdam.Error{
-		Op: sh.op("room"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder",
+		Op: st.op("room"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder",
 		Reason: fmt.Sprintf("%d MiB would be written, %d MiB are free and %d MiB must stay so", need>>20, free>>20, keep>>20),
 		Hint:   "free space there, or remove snapshots",
 	}
@@ -176,49 +176,49 @@ func (sh *Shelf) room(need int64) error {
 
 // Explain says of an error of writing beside the snapshots when it is that the
 // disk is full; programs and gVisor tell it in words alone.
-func (sh *Shelf) Explain(err error) error {
+func (st *Store) Explain(err error) error {
 	if err == nil || !errors.Is(err, unix.ENOSPC) && !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		return err
 	}
 	return &cofferdam.Error{
-		Op: sh.op("write"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder", Reason: "it is full",
+		Op: st.op("write"), Kind: cofferdam.Exhausted, Subject: "disk of the state folder", Reason: "it is full",
 		Hint: "free space there, or remove snapshots", Err: err,
 	}
 }
 
 // Keep ends what Add began: the snapshot is whole and can be opened. After an
 // error there is none.
-func (sh *Shelf) Keep(ctx context.Context, s *Stored) error {
-	stamp, err := s.describe(ctx, sh)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	delete(sh.adding, s.ID)
+func (st *Store) Keep(ctx context.Context, s *Stored) error {
+	stamp, err := s.describe(ctx, st)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.adding, s.ID)
 	dir := strings.TrimSuffix(s.dir, unfinished)
 	if err == nil {
 		err = os.Rename(s.dir, dir)
 	}
 	if err != nil {
-		return errors.Join(sh.Explain(err), os.RemoveAll(s.dir))
+		return errors.Join(st.Explain(err), os.RemoveAll(s.dir))
 	}
 	s.dir = dir
-	sh.proving.Lock()
-	defer sh.proving.Unlock()
-	sh.remember(stamp, s.Digest)
+	st.proving.Lock()
+	defer st.proving.Unlock()
+	st.remember(stamp, s.Digest)
 	return nil
 }
 
 // Drop removes what Add began.
-func (sh *Shelf) Drop(s *Stored) error {
+func (st *Store) Drop(s *Stored) error {
 	err := os.RemoveAll(s.dir)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	delete(sh.adding, s.ID)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.adding, s.ID)
 	return err
 }
 
 // describe says in the snapshot what it is. What it returns is the stamp of what
 // it read: a snapshot with the same one need not be read again.
-func (s *Stored) describe(ctx context.Context, sh *Shelf) (string, error) {
+func (s *Stored) describe(ctx context.Context, st *Store) (string, error) {
 	err := filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -246,14 +246,14 @@ func (s *Stored) describe(ctx context.Context, sh *Shelf) (string, error) {
 
 // Open returns a snapshot whose every byte is what was kept. It is not removed
 // until release is called.
-func (sh *Shelf) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *Stored, release func(), err error) {
-	if err := sandbox.CheckSnapshotID(sh.op("Create"), id); err != nil {
+func (st *Store) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *Stored, release func(), err error) {
+	if err := sandbox.CheckSnapshotID(st.op("Create"), id); err != nil {
 		return nil, nil, err
 	}
-	s = &Stored{dir: filepath.Join(sh.Dir, string(id))}
-	data, err := sh.take(id, s.Path(description))
+	s = &Stored{dir: filepath.Join(st.Dir, string(id))}
+	data, err := st.take(id, s.Path(description))
 	missing := &cofferdam.Error{
-		Op: sh.op("Create"), Kind: cofferdam.NotFound, Subject: "snapshot " + string(id), Reason: "there is no such snapshot", Hint: "take one, or start without",
+		Op: st.op("Create"), Kind: cofferdam.NotFound, Subject: "snapshot " + string(id), Reason: "there is no such snapshot", Hint: "take one, or start without",
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, missing
@@ -263,67 +263,67 @@ func (sh *Shelf) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.Sna
 	}
 	err = json.Unmarshal(data, s)
 	if err == nil {
-		err = sh.prove(ctx, s, data)
+		err = st.prove(ctx, s, data)
 	}
 	if err == nil && s.ID != id {
 		err = errors.New("it is another one")
 	}
 	if err != nil {
-		sh.giveBack(id)
+		st.giveBack(id)
 		return nil, nil, &cofferdam.Error{
-			Op: sh.op("Create"), Kind: cofferdam.Tampered, Subject: "snapshot " + string(id), Err: err,
+			Op: st.op("Create"), Kind: cofferdam.Tampered, Subject: "snapshot " + string(id), Err: err,
 			Reason: "it is not what was written: " + err.Error(), Hint: "remove it, and find out who can write to the state folder",
 		}
 	}
 	if s.Scope != scope { // of another project, who is not told that it is there
-		sh.giveBack(id)
+		st.giveBack(id)
 		return nil, nil, missing
 	}
-	return s, sync.OnceFunc(func() { sh.giveBack(id) }), nil
+	return s, sync.OnceFunc(func() { st.giveBack(id) }), nil
 }
 
 // take counts a reader of a snapshot and returns its description.
-func (sh *Shelf) take(id sandbox.SnapshotID, path string) ([]byte, error) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+func (st *Store) take(id sandbox.SnapshotID, path string) ([]byte, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if sh.readers == nil {
-		sh.readers = map[sandbox.SnapshotID]int{}
+	if st.readers == nil {
+		st.readers = map[sandbox.SnapshotID]int{}
 	}
-	sh.readers[id]++
+	st.readers[id]++
 	return data, nil
 }
 
 // giveBack ends what take began; the last reader of a snapshot that was removed
 // meanwhile removes its files.
-func (sh *Shelf) giveBack(id sandbox.SnapshotID) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.readers[id]--; sh.readers[id] > 0 {
+func (st *Store) giveBack(id sandbox.SnapshotID) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.readers[id]--; st.readers[id] > 0 {
 		return
 	}
-	delete(sh.readers, id)
-	if sh.removed[id] {
-		delete(sh.removed, id)
-		_ = os.RemoveAll(filepath.Join(sh.Dir, string(id))) // what stays has no description: the next Sweep removes it
+	delete(st.readers, id)
+	if st.removed[id] {
+		delete(st.removed, id)
+		_ = os.RemoveAll(filepath.Join(st.Dir, string(id))) // what stays has no description: the next Sweep removes it
 	}
 }
 
 // prove compares a snapshot with its digest; said is its description. Files that
 // nobody touched since they were last read are not read again: the kernel keeps
 // when that was.
-func (sh *Shelf) prove(ctx context.Context, s *Stored, said []byte) error {
-	sh.proving.Lock()
-	defer sh.proving.Unlock()
+func (st *Store) prove(ctx context.Context, s *Stored, said []byte) error {
+	st.proving.Lock()
+	defer st.proving.Unlock()
 	files, err := stampOf(s.dir)
 	if err != nil {
 		return err
 	}
 	stamp := whole(files, said)
-	if known, ok := sh.proved[stamp]; ok && known == s.Digest {
+	if known, ok := st.proved[stamp]; ok && known == s.Digest {
 		return nil
 	}
 	found, err := s.digest(ctx)
@@ -333,36 +333,36 @@ func (sh *Shelf) prove(ctx context.Context, s *Stored, said []byte) error {
 	if found != s.Digest {
 		return fmt.Errorf("its digest is %s, not %s", found, s.Digest)
 	}
-	sh.remember(stamp, s.Digest)
+	st.remember(stamp, s.Digest)
 	return nil
 }
 
 // remember says that what has this stamp was read and has this digest. proving
 // is held.
-func (sh *Shelf) remember(stamp string, d cofferdam.Digest) {
-	if sh.proved == nil || len(sh.proved) >= MaxSnapshots {
-		sh.proved = map[string]cofferdam.Digest{}
+func (st *Store) remember(stamp string, d cofferdam.Digest) {
+	if st.proved == nil || len(st.proved) >= MaxSnapshots {
+		st.proved = map[string]cofferdam.Digest{}
 	}
-	sh.proved[stamp] = d
+	st.proved[stamp] = d
 }
 
 // Remove removes a snapshot. Who uses it goes on, and nobody finds it any more.
-func (sh *Shelf) Remove(id sandbox.SnapshotID) error {
-	if err := sandbox.CheckSnapshotID(sh.op("RemoveSnapshot"), id); err != nil {
+func (st *Store) Remove(id sandbox.SnapshotID) error {
+	if err := sandbox.CheckSnapshotID(st.op("RemoveSnapshot"), id); err != nil {
 		return err
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	dir := filepath.Join(sh.Dir, string(id))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	dir := filepath.Join(st.Dir, string(id))
 	err := os.Remove(filepath.Join(dir, description))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if err == nil && sh.readers[id] > 0 {
-		if sh.removed == nil {
-			sh.removed = map[sandbox.SnapshotID]bool{}
+	if err == nil && st.readers[id] > 0 {
+		if st.removed == nil {
+			st.removed = map[sandbox.SnapshotID]bool{}
 		}
-		sh.removed[id] = true
+		st.removed[id] = true
 		return nil
 	}
 	if err == nil {
@@ -370,11 +370,11 @@ func (sh *Shelf) Remove(id sandbox.SnapshotID) error {
 	}
 	if err != nil {
 		return &cofferdam.Error{
-			Op: sh.op("RemoveSnapshot"), Kind: cofferdam.Internal, Subject: "snapshot " + string(id), Reason: err.Error(), Err: err,
+			Op: st.op("RemoveSnapshot"), Kind: cofferdam.Internal, Subject: "snapshot " + string(id), Reason: err.Error(), Err: err,
 			Hint: "remove its folder in the state folder",
 		}
 	}
 	return nil
 }
 
-func (sh *Shelf) op(name string) string { return sh.Tier + "." + name }
+func (st *Store) op(name string) string { return st.Tier + "." + name }

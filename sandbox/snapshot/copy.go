@@ -1,4 +1,4 @@
-package shelf
+package snapshot
 
 import (
 	"bytes"
@@ -150,20 +150,20 @@ func hashSparse(h hash.Hash, path string) error {
 
 // CopyTree copies what is in a folder, whatever it is: names, links, holes,
 // owners, times and attributes. Nothing in it is followed.
-func (sh *Shelf) CopyTree(ctx context.Context, from, to string) error {
-	if err := sh.run(ctx, "/usr/bin/cp", "-a", "--reflink=auto", "--sparse=auto", "--", from+"/.", to); err != nil {
+func (st *Store) CopyTree(ctx context.Context, from, to string) error {
+	if err := st.run(ctx, "/usr/bin/cp", "-a", "--reflink=auto", "--sparse=auto", "--", from+"/.", to); err != nil {
 		return fmt.Errorf("copying folder: %w", err)
 	}
 	return nil
 }
 
 // run runs a program to its end; what it says of its failure is in the error.
-func (sh *Shelf) run(ctx context.Context, program string, args ...string) error {
+func (st *Store) run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	start := sh.Start
+	start := st.Start
 	if start == nil {
 		start = (*exec.Cmd).Start
 	}

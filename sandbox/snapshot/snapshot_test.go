@@ -1,4 +1,4 @@
-package shelf
+package snapshot
 
 import (
 	"encoding/json"
@@ -15,11 +15,11 @@ import (
 
 func newID() sandbox.SnapshotID { return sandbox.SnapshotID(cofferdam.NewID("s")) }
 
-func newShelf(t *testing.T) *Shelf {
+func newStore(t *testing.T) *Store {
 	t.Helper()
-	sh := &Shelf{Dir: filepath.Join(t.TempDir(), "snapshots"), Tier: "test"}
-	must(t, sh.Sweep())
-	return sh
+	st := &Store{Dir: filepath.Join(t.TempDir(), "snapshots"), Tier: "test"}
+	must(t, st.Sweep())
+	return st
 }
 
 func must(t *testing.T, errs ...error) {
@@ -46,17 +46,17 @@ func fill(s *Stored) error {
 }
 
 // keep takes a snapshot.
-func keep(t *testing.T, sh *Shelf, id sandbox.SnapshotID) *Stored {
+func keep(t *testing.T, st *Store, id sandbox.SnapshotID) *Stored {
 	t.Helper()
-	s, err := sh.Add(sandbox.Snapshot{ID: id}, 0)
+	s, err := st.Add(sandbox.Snapshot{ID: id}, 0)
 	must(t, err)
-	must(t, fill(s), sh.Keep(t.Context(), s))
+	must(t, fill(s), st.Keep(t.Context(), s))
 	return s
 }
 
-func list(t *testing.T, sh *Shelf) (names []string) {
+func list(t *testing.T, st *Store) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(sh.Dir)
+	entries, err := os.ReadDir(st.Dir)
 	must(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -67,19 +67,19 @@ func list(t *testing.T, sh *Shelf) (names []string) {
 // TestHalfIsSwept: what a keeper that was killed left, in the middle of taking a
 // snapshot or of removing one, is never opened and goes at the next start.
 func TestHalfIsSwept(t *testing.T) {
-	sh := newShelf(t)
-	whole := keep(t, sh, newID())
-	taking, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	st := newStore(t)
+	whole := keep(t, st, newID())
+	taking, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
 	must(t, err)
 	must(t, fill(taking))
-	described, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	described, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
 	must(t, err)
 	must(t, fill(described))
-	_, err = described.describe(t.Context(), sh)
+	_, err = described.describe(t.Context(), st)
 	must(t, err) // killed just before its rename
-	removing := keep(t, sh, newID())
+	removing := keep(t, st, newID())
 	must(t, os.Remove(removing.Path(description)))
-	next := &Shelf{Dir: sh.Dir, Tier: "test"}
+	next := &Store{Dir: st.Dir, Tier: "test"}
 	for name, s := range map[string]*Stored{"half taken": taking, "not renamed": described, "half removed": removing} {
 		_, _, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID)
 		wantKind(t, name, err, cofferdam.NotFound)
@@ -129,19 +129,19 @@ func TestTamperedIsRefused(t *testing.T) {
 		"no JSON": func(s *Stored) error { return os.WriteFile(s.Path(description), nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sh := newShelf(t)
-			s, early := keep(t, sh, newID()), keep(t, sh, newID())
-			_, release, err := sh.Open(t.Context(), cofferdam.Scope{}, s.ID)
+			st := newStore(t)
+			s, early := keep(t, st, newID()), keep(t, st, newID())
+			_, release, err := st.Open(t.Context(), cofferdam.Scope{}, s.ID)
 			must(t, err)
 			release()
 			must(t, change(s), change(early)) // early was never opened: Keep alone has read it
-			_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, early.ID)
+			_, _, err = st.Open(t.Context(), cofferdam.Scope{}, early.ID)
 			wantKind(t, "open what was kept", err, cofferdam.Tampered)
-			must(t, sh.Remove(early.ID))
-			_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, s.ID)
+			must(t, st.Remove(early.ID))
+			_, _, err = st.Open(t.Context(), cofferdam.Scope{}, s.ID)
 			wantKind(t, "open", err, cofferdam.Tampered)
-			must(t, sh.Remove(s.ID))
-			if got := list(t, sh); len(got) != 0 {
+			must(t, st.Remove(s.ID))
+			if got := list(t, st); len(got) != 0 {
 				t.Errorf("left: %q", got)
 			}
 		})
@@ -151,17 +151,17 @@ func TestTamperedIsRefused(t *testing.T) {
 // TestReadOnce: what Keep has read is not read again while nobody touches it,
 // and is by the next keeper.
 func TestReadOnce(t *testing.T) {
-	sh := newShelf(t)
-	s := keep(t, sh, newID())
+	st := newStore(t)
+	s := keep(t, st, newID())
 	for range 2 {
-		_, release, err := sh.Open(t.Context(), cofferdam.Scope{}, s.ID)
+		_, release, err := st.Open(t.Context(), cofferdam.Scope{}, s.ID)
 		must(t, err)
 		release()
 	}
-	if len(sh.proved) != 1 {
-		t.Errorf("%d stamps, want the one of Keep", len(sh.proved))
+	if len(st.proved) != 1 {
+		t.Errorf("%d stamps, want the one of Keep", len(st.proved))
 	}
-	next := &Shelf{Dir: sh.Dir, Tier: "test"}
+	next := &Store{Dir: st.Dir, Tier: "test"}
 	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID)
 	must(t, err)
 	release()
@@ -173,62 +173,62 @@ func TestReadOnce(t *testing.T) {
 // TestBounds: ids that are none, too many snapshots, and more bytes than the
 // disk has, what is being taken included.
 func TestBounds(t *testing.T) {
-	sh := newShelf(t)
+	st := newStore(t)
 	for _, bad := range []sandbox.SnapshotID{"", "s-1", "../../etc", "s-0123456789abcdef0123456789abcdeF", "s-0123456789abcdef0123456789abcdef\n"} {
-		_, err := sh.Add(sandbox.Snapshot{ID: bad}, 0)
+		_, err := st.Add(sandbox.Snapshot{ID: bad}, 0)
 		wantKind(t, "add", err, cofferdam.Invalid)
-		_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, bad)
+		_, _, err = st.Open(t.Context(), cofferdam.Scope{}, bad)
 		wantKind(t, "open", err, cofferdam.Invalid)
-		wantKind(t, "remove", sh.Remove(bad), cofferdam.Invalid)
+		wantKind(t, "remove", st.Remove(bad), cofferdam.Invalid)
 	}
 	const all = 1 << 60
-	_, err := sh.Add(sandbox.Snapshot{ID: newID()}, all)
+	_, err := st.Add(sandbox.Snapshot{ID: newID()}, all)
 	wantKind(t, "more than the disk", err, cofferdam.Exhausted)
-	first, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	first, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
 	must(t, err)
-	sh.adding[first.ID] = all
-	_, err = sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	st.adding[first.ID] = all
+	_, err = st.Add(sandbox.Snapshot{ID: newID()}, 0)
 	wantKind(t, "beside one that may need the disk", err, cofferdam.Exhausted)
-	wantKind(t, "room", sh.Room(0), cofferdam.Exhausted)
-	_, err = sh.Add(sandbox.Snapshot{ID: first.ID}, 0)
+	wantKind(t, "room", st.Room(0), cofferdam.Exhausted)
+	_, err = st.Add(sandbox.Snapshot{ID: first.ID}, 0)
 	wantKind(t, "twice at once", err, cofferdam.Conflict)
-	must(t, sh.Drop(first), sh.Room(0))
+	must(t, st.Drop(first), st.Room(0))
 	for range MaxSnapshots {
-		_, err := sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+		_, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
 		must(t, err)
 	}
-	_, err = sh.Add(sandbox.Snapshot{ID: newID()}, 0)
+	_, err = st.Add(sandbox.Snapshot{ID: newID()}, 0)
 	wantKind(t, "too many", err, cofferdam.Exhausted)
 }
 
 // TestRemovedUnderAReader: who has a snapshot open has all of it; nobody else
 // finds it, and the last reader takes its files away.
 func TestRemovedUnderAReader(t *testing.T) {
-	sh := newShelf(t)
+	st := newStore(t)
 	id := newID()
-	keep(t, sh, id)
-	s, release, err := sh.Open(t.Context(), cofferdam.Scope{}, id)
+	keep(t, st, id)
+	s, release, err := st.Open(t.Context(), cofferdam.Scope{}, id)
 	must(t, err)
-	must(t, sh.Remove(id), sh.Remove(id))
-	_, _, err = sh.Open(t.Context(), cofferdam.Scope{}, id)
+	must(t, st.Remove(id), st.Remove(id))
+	_, _, err = st.Open(t.Context(), cofferdam.Scope{}, id)
 	wantKind(t, "open", err, cofferdam.NotFound)
-	_, err = sh.Add(sandbox.Snapshot{ID: id}, 0)
+	_, err = st.Add(sandbox.Snapshot{ID: id}, 0)
 	wantKind(t, "add", err, cofferdam.Conflict)
 	if data, err := os.ReadFile(s.Path("memory")); err != nil || string(data) != "memory" {
 		t.Errorf("the reader: %q, %v", data, err)
 	}
 	release()
 	release()
-	if got := list(t, sh); len(got) != 0 {
+	if got := list(t, st); len(got) != 0 {
 		t.Errorf("left: %q", got)
 	}
-	keep(t, sh, id)
+	keep(t, st, id)
 }
 
 // TestManyAtOnce: whatever is called at the same time, each call ends with
 // success or an error that says why, and nothing is left.
 func TestManyAtOnce(t *testing.T) {
-	sh := newShelf(t)
+	st := newStore(t)
 	ids := []sandbox.SnapshotID{newID(), newID(), newID()}
 	allowed := map[cofferdam.Kind]bool{cofferdam.Conflict: true, cofferdam.NotFound: true}
 	check := func(what string, err error) {
@@ -243,17 +243,17 @@ func TestManyAtOnce(t *testing.T) {
 				id := ids[(i+round)%len(ids)]
 				switch i % 4 {
 				case 0:
-					s, err := sh.Add(sandbox.Snapshot{ID: id}, 0)
+					s, err := st.Add(sandbox.Snapshot{ID: id}, 0)
 					if check("add", err); err != nil {
 						continue
 					}
 					if round%2 == 0 {
-						check("drop", errors.Join(fill(s), sh.Drop(s)))
+						check("drop", errors.Join(fill(s), st.Drop(s)))
 					} else {
-						check("keep", errors.Join(fill(s), sh.Keep(t.Context(), s)))
+						check("keep", errors.Join(fill(s), st.Keep(t.Context(), s)))
 					}
 				case 1, 2:
-					s, release, err := sh.Open(t.Context(), cofferdam.Scope{}, id)
+					s, release, err := st.Open(t.Context(), cofferdam.Scope{}, id)
 					if check("open", err); err != nil {
 						continue
 					}
@@ -262,16 +262,16 @@ func TestManyAtOnce(t *testing.T) {
 					}
 					release()
 				case 3:
-					check("remove", sh.Remove(id))
+					check("remove", st.Remove(id))
 				}
 			}
 		})
 	}
 	all.Wait()
 	for _, id := range ids {
-		must(t, sh.Remove(id))
+		must(t, st.Remove(id))
 	}
-	if got := list(t, sh); len(got) != 0 || len(sh.adding) != 0 || len(sh.readers) != 0 || len(sh.removed) != 0 {
-		t.Errorf("left: %q, %v, %v, %v", got, sh.adding, sh.readers, sh.removed)
+	if got := list(t, st); len(got) != 0 || len(st.adding) != 0 || len(st.readers) != 0 || len(st.removed) != 0 {
+		t.Errorf("left: %q, %v, %v, %v", got, st.adding, st.readers, st.removed)
 	}
 }

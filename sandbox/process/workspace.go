@@ -8,9 +8,9 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/disk"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/volume"
 )
 
 // How the size of a workspace is held, as Status says it among the flags.
@@ -29,14 +29,14 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		return err
 	}
 	if b.spec.Workspace != "" {
-		if b.kept, err = b.d.keeps.Attach(ctx, disk.Of(b.spec), ""); err != nil {
+		if b.kept, err = b.d.keeps.Attach(ctx, volume.Of(b.spec), ""); err != nil {
 			return err
 		}
 		if err := mount.Image(b.kept.Image, dir, false); err != nil {
 			return err
 		}
 		b.spec.Limits.Disk = b.kept.Size
-		return disk.Empty(dir)
+		return volume.Empty(dir)
 	}
 	if b.d.o.User {
 		return mount.Sized(opCreate, b.path("work"), size)

@@ -1,4 +1,4 @@
-// Package disk keeps workspaces: images with a file system each, which outlive
+// Package volume keeps workspaces: images with a file system each, which outlive
 // the boxes that have them and the process that made them.
 //
 // It mounts no image: what is in one was written by an agent, perhaps through a
@@ -17,7 +17,7 @@
 // The lock is the kernel's: it ends with its process, and processes that use one
 // folder at the same time, as two keepers do while one replaces the other, see
 // each other's.
-package disk
+package volume
 
 import (
 	"context"
