@@ -12,6 +12,7 @@ type Verdict string
 const (
 	Allowed Verdict = "allowed"
 	Refused Verdict = "refused"
+	Asked   Verdict = "asked" // a person has to answer first
 )
 
 // Decision is what policy said, and why.
@@ -20,7 +21,8 @@ type Decision struct {
 	Rule    string  `json:"rule"`   // id of the rule that decided: "allow-1", "default-deny"
 	Reason  string  `json:"reason"` // one sentence, also shown inside the box
 	Hint    string  `json:"hint,omitempty"`
-	Policy  Digest  `json:"policy"` // of the whole policy that was asked
+	Would   string  `json:"would_refuse,omitempty"` // rule that is log-only, by which it would not have passed
+	Policy  Digest  `json:"policy"`                 // of the whole policy that was asked
 }
 
 // Event is one thing that happened, as it goes on record. What is decided and

@@ -47,8 +47,11 @@ func (s *Set) hostReason(q Query, rule string) string {
 // ports lists the ports on which rules open host.
 func (s *Set) ports(host cofferdam.Host) []string {
 	var out []string
-	for _, i := range s.hosts.candidates(string(host)) {
-		if p := s.grant.Allow[i].Port; p != 0 {
+	for _, i := range s.core.index.hosts(string(host)) {
+		if s.core.rules[i].effect() != Allow {
+			continue
+		}
+		if p := s.core.rules[i].Port; p != 0 {
 			out = append(out, strconv.Itoa(int(p)))
 		} else {
 			out = append(out, "80", "443")

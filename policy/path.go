@@ -31,8 +31,11 @@ func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
 			seen = append(seen, r)
 			other := q
 			other.Path = r.path
-			if o := s.decide(other); o.Verdict != cofferdam.Allowed && (r.all || o.Rule != DefaultDeny) {
+			switch o := s.decide(other); {
+			case o.Verdict == cofferdam.Refused && (r.all || o.Rule != DefaultDeny):
 				return o
+			case o.Verdict == cofferdam.Asked && d.Verdict == cofferdam.Allowed:
+				d = o
 			}
 		}
 		next, err := url.PathUnescape(text)

@@ -1,11 +1,14 @@
-// Package policy decides what a session may do. A Set is compiled once per
-// session from grants (which hosts, which branch, which model) and Cedar text;
-// Decide then answers questions without I/O, without state and without looking
-// at the text of any command.
+// Package policy decides what a session may do. A Set is compiled from what
+// people wrote (Document) and from what this session was given (Grant); Decide
+// then answers questions without I/O, without state and without looking at the
+// text of any command.
 //
-// The invariant: default deny, and a forbid beats every permit. What is
-// ambiguous, unknown or unreadable is refused when the Set is made, never
-// skipped.
+// A Set has layers: what is built in together with what the session was given,
+// the organisation's document, the project's, and what the task and the
+// repository narrow. Each is judged by itself and the most restrictive answer
+// counts, so no layer can open what another one closes. The invariant: default
+// deny, and a deny beats every permit. What is ambiguous, unknown or unreadable
+// is refused when the Set is made, never skipped.
 //
 // # Splices
 //
@@ -18,30 +21,60 @@
 // ask for a splice: what its list leaves standing keeps what it had.
 package policy
 
-import "cofferdam"
+import (
+	"encoding/json"
+
+	"cofferdam"
+)
 
 // Actions a Set is asked about; Cedar sees them as Action::"resolve" and so on.
 const (
 	Resolve = "resolve" // may the name be known to this box
 	Connect = "connect" // may a connection be made to host:port; alone it lets bytes pass only where they are spliced
 	HTTP    = "request" // may this HTTP request go out
-	Fetch   = "fetch"   // read the repository
+	Fetch   = "fetch"   // read a repository
 	Push    = "push"    // write one ref
 	Call    = "call"    // call the model provider
+	Invoke  = "invoke"  // call a tool
+	Use     = "use"     // have a secret attached
+	Run     = "run"     // start a program on request of a caller outside the box
+	Read    = "read"    // a file of the box, from outside
+	Write   = "write"
+	Expose  = "expose" // show a port of the box to people
+	Fork    = "fork"   // make a box from a snapshot
+	Land    = "land"   // move a base branch
 )
 
-// Query is one question.
+// Query is one question. It goes on record with its decision, as JSON, so that it
+// can be asked again of another policy; fields that are not the action's own are
+// zero.
 type Query struct {
-	Action string
-	Host   cofferdam.Host // resolve, connect, request
-	Port   uint16         // connect, request; 0 for resolve
-	Method string         // request
-	Path   string         // request; escaped as it was sent, and judged in every way a server may read it
-	Splice bool           // connect: what flows will not be seen
-	Repo   cofferdam.RepoID
-	Ref    cofferdam.Ref // push
-	Create bool          // push: the ref does not exist yet
-	Delete bool          // push
-	Force  bool          // push: not a fast-forward
-	Model  string        // call: name of the model provider entry
+	Action string           `json:"action"`
+	Host   cofferdam.Host   `json:"host,omitempty"`   // resolve, connect, request
+	Port   uint16           `json:"port,omitempty"`   // connect, request; 0 for resolve
+	Method string           `json:"method,omitempty"` // request
+	Path   string           `json:"path,omitempty"`   // request; escaped as it was sent, and judged in every way a server may read it
+	Splice bool             `json:"splice,omitempty"` // connect: what flows will not be seen
+	Repo   cofferdam.RepoID `json:"repo,omitempty"`   // fetch, push
+	Ref    cofferdam.Ref    `json:"ref,omitempty"`    // push, land
+	Create bool             `json:"create,omitempty"` // push: the ref does not exist yet
+	Delete bool             `json:"delete,omitempty"` // push
+	Force  bool             `json:"force,omitempty"`  // push: not a fast-forward
+	Model  string           `json:"model,omitempty"`  // call: name of the model provider entry
+	Name   string           `json:"name,omitempty"`   // invoke: SERVER:TOOL; use, run, read, write, expose, fork: what is acted on
+	Args   json.RawMessage  `json:"args,omitempty"`   // invoke: the arguments as they will be sent, a JSON object
+}
+
+// name returns what the entries of a document's lists are compared with, for
+// actions about anything but a host.
+func (q Query) name() string {
+	switch q.Action {
+	case Fetch:
+		return string(q.Repo)
+	case Push, Land:
+		return string(q.Ref)
+	case Call:
+		return q.Model
+	}
+	return q.Name
 }

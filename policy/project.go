@@ -290,7 +290,7 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 // intersect returns the rule for what both allow. Whether it splices is r's to
 // say.
 func (r Rule) intersect(o Rule) (Rule, bool) {
-	out := Rule{Origin: r.Origin, Splice: r.Splice}
+	out := Rule{Origin: r.Origin, Splice: r.Splice, Methods: r.Methods, Paths: r.Paths}
 	switch {
 	case r.covers(o):
 		out.Pattern = o.Pattern
@@ -312,11 +312,38 @@ func (r Rule) intersect(o Rule) (Rule, bool) {
 
 // covers says whether every name that o matches is matched by r.
 func (r Rule) covers(o Rule) bool {
+	if r.section() != o.section() || r.Action != "" && r.Action != o.Action {
+		return false
+	}
+	if r.section() != Egress {
+		return coversName(r.section(), r.Pattern, o.Pattern)
+	}
 	if r.Pattern == o.Pattern {
 		return true
 	}
 	suffix, wild := strings.CutPrefix(r.Pattern, "*")
 	return wild && strings.HasSuffix(o.Pattern, suffix)
+}
+
+// opens says whether everything that o opens of a host, r opens too. Where r is
+// about some requests alone, o has to be about no others.
+func (r Rule) opens(o Rule) bool {
+	ports := r.Port == o.Port || r.Port == 0 && o.Port != 0 && r.allowsPort(o.Port)
+	methods := len(r.Methods) == 0 || len(o.Methods) > 0 && !slices.ContainsFunc(o.Methods, func(m string) bool { return !slices.Contains(r.Methods, m) })
+	paths := len(r.Paths) == 0 || len(o.Paths) > 0 && !slices.ContainsFunc(o.Paths, func(p string) bool {
+		return !slices.ContainsFunc(r.Paths, func(w string) bool { return coversPath(w, p) })
+	})
+	return ports && methods && paths && (r.Splice || !o.Splice)
+}
+
+// coversPath says whether wide matches every path that narrow matches: never yes
+// where the answer is no.
+func coversPath(wide, narrow string) bool {
+	head, open := strings.CutSuffix(wide, "*")
+	if wide == narrow {
+		return true
+	}
+	return open && !strings.Contains(head, "*") && strings.HasPrefix(narrow, head)
 }
 
 // NarrowLimits returns the smaller of each of l and the project's limits.

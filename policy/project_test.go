@@ -24,7 +24,7 @@ pids = 256
 open_files = 1024
 `))
 	want := Project{
-		Narrows: true, Allow: []Rule{{"allow-1", "registry.test", 0, "registry.test", false}, {"allow-2", "*.cdn.test", 8443, "*.cdn.test:8443", false}},
+		Narrows: true, Allow: []Rule{{ID: "allow-1", Pattern: "registry.test", Port: 0, Origin: "registry.test", Splice: false}, {ID: "allow-2", Pattern: "*.cdn.test", Port: 8443, Origin: "*.cdn.test:8443", Splice: false}},
 		Presets: []string{"npm"},
 		Limits:  cofferdam.Limits{Memory: 2 << 30, Disk: 1 << 20, Temp: 512 << 20, CPU: 1.5, PIDs: 256, OpenFiles: 1024},
 	}

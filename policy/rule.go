@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,18 +14,32 @@ import (
 // Caps of a policy. They bound what one task may ask for, far above any real
 // list; a policy that does not fit is refused, never cut.
 const (
-	maxRules    = 4096
+	maxRules    = 10_000
 	maxOperator = 64 << 10 // bytes of operator Cedar text
 )
 
-// Rule is one entry of an allow list.
+// Rule is one entry of a list. The zero Section is Egress, the zero Effect Allow.
 type Rule struct {
-	ID      string `json:"id"`               // allow-1, allow-2, …: what a Decision names
-	Pattern string `json:"pattern"`          // good.test, or *.good.test for every name below it
-	Port    uint16 `json:"port"`             // 0: 80 and 443
-	Origin  string `json:"origin"`           // the entry as it was written: [splice:]HOST, or preset:NAME
-	Splice  bool   `json:"splice,omitempty"` // TLS passes unseen; see Set.Splices
+	ID      string   `json:"id"`                // allow-1, acme.egress.deny-2, acme.issues: what a Decision names
+	Section Section  `json:"section,omitempty"` // whose grammar Pattern has
+	Action  string   `json:"action,omitempty"`  // the only one that is meant; "": all of the section
+	Effect  Effect   `json:"effect,omitempty"`
+	Pattern string   `json:"pattern"`           // good.test, or *.good.test for every name below it; elsewhere see parseName
+	Port    uint16   `json:"port"`              // 0: 80 and 443; of a deny all of them
+	Methods []string `json:"methods,omitempty"` // of requests, upper case; none: all
+	Paths   []string `json:"paths,omitempty"`   // of requests, * for any text; none: all
+	Origin  string   `json:"origin"`            // the entry as it was written: [splice:]HOST, or preset:NAME
+	Splice  bool     `json:"splice,omitempty"`  // TLS passes unseen; see Set.Splices
+	Mode    Mode     `json:"mode,omitempty"`    // LogOnly: it refuses nothing, but says so
+	Why     string   `json:"why,omitempty"`     // for people
 }
+
+func (r Rule) section() Section { return cmp.Or(r.Section, Egress) }
+
+func (r Rule) effect() Effect { return cmp.Or(r.Effect, Allow) }
+
+// conditions says whether r is about some requests alone.
+func (r Rule) conditions() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
 
 // splicePrefix marks an entry whose TLS passes unseen.
 const splicePrefix = "splice:"
@@ -32,6 +47,9 @@ const splicePrefix = "splice:"
 // String returns the rule as a person writes it.
 func (r Rule) String() string {
 	s := r.Pattern
+	if r.Action != "" {
+		s = r.Action + ":" + s
+	}
 	if r.Splice {
 		s = splicePrefix + s
 	}
@@ -43,7 +61,8 @@ func (r Rule) String() string {
 
 // same says whether r and o open the same, whatever they are called.
 func (r Rule) same(o Rule) bool {
-	return r.Pattern == o.Pattern && r.Port == o.Port && r.Splice == o.Splice
+	return r.section() == o.section() && r.Action == o.Action && r.Pattern == o.Pattern && r.Port == o.Port && r.Splice == o.Splice &&
+		slices.Equal(r.Methods, o.Methods) && slices.Equal(r.Paths, o.Paths)
 }
 
 // moreSpecific orders rules that match the same host, the closest first: a name
@@ -160,11 +179,11 @@ func parseRule(item string) (Rule, error) {
 	host, port, hasPort := strings.Cut(item, ":")
 	r := Rule{Pattern: string(cofferdam.ParseHost(host)), Splice: splice}
 	if hasPort {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
-			return Rule{}, fmt.Errorf("the port is not a number from 1 to 65535")
+		n, err := parsePort(port)
+		if err != nil {
+			return Rule{}, err
 		}
-		r.Port = uint16(n)
+		r.Port = n
 	}
 	name, wild := strings.CutPrefix(r.Pattern, "*.")
 	if strings.Contains(name, "*") {
@@ -182,37 +201,42 @@ func parseRule(item string) (Rule, error) {
 	return r, nil
 }
 
-// index finds the rules that could match a host by map look-ups alone: one for
-// the name itself and one for each of its suffixes, however many rules there
-// are.
-type index struct {
-	exact, below map[string][]int // positions in Set.rules
+func parsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
+		return 0, fmt.Errorf("the port is not a number from 1 to 65535")
+	}
+	return uint16(n), nil
 }
 
-func newIndex(rules []Rule) index {
-	x := index{exact: map[string][]int{}, below: map[string][]int{}}
-	for i, r := range rules {
-		if name, wild := strings.CutPrefix(r.Pattern, "*."); wild {
-			x.below[name] = append(x.below[name], i)
-		} else {
-			x.exact[r.Pattern] = append(x.exact[r.Pattern], i)
-		}
-	}
-	return x
-}
+// ruleID is what a person may call a rule.
+var ruleID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 
-// candidates returns the positions of the rules whose pattern matches host,
-// whatever their port.
-func (x index) candidates(host string) []int {
-	found := slices.Clone(x.exact[host])
-	for rest := host; ; {
-		_, after, ok := strings.Cut(rest, ".")
-		if !ok {
-			break
-		}
-		found = append(found, x.below[after]...)
-		rest = after
+// methodText is a method as RFC 9110 has them, in upper case; longer ones than
+// any that is registered are refused.
+var methodText = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
+
+// maxConditions bounds the methods and the paths of one rule.
+const maxConditions = 64
+
+// parseRequests reads which requests a rule is about.
+func parseRequests(methods, paths []string) ([]string, []string, error) {
+	if len(methods) > maxConditions || len(paths) > maxConditions {
+		return nil, nil, fmt.Errorf("it has more than %d methods or paths", maxConditions)
 	}
-	slices.Sort(found)
-	return found
+	for _, m := range methods {
+		if !methodText.MatchString(m) {
+			return nil, nil, fmt.Errorf("methods: %q is no method in upper case", shorten(m))
+		}
+	}
+	for _, p := range paths {
+		switch {
+		case !strings.HasPrefix(p, "/") || len(p) > maxPattern:
+			return nil, nil, fmt.Errorf("paths: %q does not begin with / or is longer than %d bytes", shorten(p), maxPattern)
+		case hasDots(p) || strings.ContainsAny(p, "?#%;\\\x7f") || strings.Contains(p, "//") || strings.ContainsFunc(p, func(c rune) bool { return c <= ' ' || c > 0x7e }):
+			return nil, nil, fmt.Errorf("paths: %q has what could be read in more than one way: dots, escapes, doubled slashes, a query", shorten(p))
+		}
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(methods)))
+	return sorted, slices.Compact(slices.Sorted(slices.Values(paths))), nil
 }

@@ -17,17 +17,17 @@ func TestParseAllow(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]string{}, nil},
-		{[]string{"good.test"}, []Rule{{"allow-1", "good.test", 0, "good.test", false}}},
-		{[]string{"GOOD.test."}, []Rule{{"allow-1", "good.test", 0, "GOOD.test.", false}}},
-		{[]string{"good.test:443"}, []Rule{{"allow-1", "good.test", 443, "good.test:443", false}}},
-		{[]string{"*.good.test", "good.test"}, []Rule{{"allow-1", "*.good.test", 0, "*.good.test", false}, {"allow-2", "good.test", 0, "good.test", false}}},
-		{[]string{"*.good.test:8443"}, []Rule{{"allow-1", "*.good.test", 8443, "*.good.test:8443", false}}},
-		{[]string{"preset:npm", "registry.npm.test"}, []Rule{{"allow-1", "registry.npm.test", 0, "preset:npm", false}, {"allow-2", "files.npm.test", 8443, "preset:npm", false}}},
+		{[]string{"good.test"}, []Rule{{ID: "allow-1", Pattern: "good.test", Port: 0, Origin: "good.test", Splice: false}}},
+		{[]string{"GOOD.test."}, []Rule{{ID: "allow-1", Pattern: "good.test", Port: 0, Origin: "GOOD.test.", Splice: false}}},
+		{[]string{"good.test:443"}, []Rule{{ID: "allow-1", Pattern: "good.test", Port: 443, Origin: "good.test:443", Splice: false}}},
+		{[]string{"*.good.test", "good.test"}, []Rule{{ID: "allow-1", Pattern: "*.good.test", Port: 0, Origin: "*.good.test", Splice: false}, {ID: "allow-2", Pattern: "good.test", Port: 0, Origin: "good.test", Splice: false}}},
+		{[]string{"*.good.test:8443"}, []Rule{{ID: "allow-1", Pattern: "*.good.test", Port: 8443, Origin: "*.good.test:8443", Splice: false}}},
+		{[]string{"preset:npm", "registry.npm.test"}, []Rule{{ID: "allow-1", Pattern: "registry.npm.test", Port: 0, Origin: "preset:npm", Splice: false}, {ID: "allow-2", Pattern: "files.npm.test", Port: 8443, Origin: "preset:npm", Splice: false}}},
 		{[]string{"preset:empty"}, nil},
-		{[]string{"splice:good.test"}, []Rule{{"allow-1", "good.test", 0, "splice:good.test", true}}},
-		{[]string{"splice:*.Good.test:8443"}, []Rule{{"allow-1", "*.good.test", 8443, "splice:*.Good.test:8443", true}}},
-		{[]string{"good.test", "splice:good.test", "splice:good.test"}, []Rule{{"allow-1", "good.test", 0, "good.test", false}, {"allow-2", "good.test", 0, "splice:good.test", true}}},
-		{[]string{"xn--bcher-kva.test"}, []Rule{{"allow-1", "xn--bcher-kva.test", 0, "xn--bcher-kva.test", false}}},
+		{[]string{"splice:good.test"}, []Rule{{ID: "allow-1", Pattern: "good.test", Port: 0, Origin: "splice:good.test", Splice: true}}},
+		{[]string{"splice:*.Good.test:8443"}, []Rule{{ID: "allow-1", Pattern: "*.good.test", Port: 8443, Origin: "splice:*.Good.test:8443", Splice: true}}},
+		{[]string{"good.test", "splice:good.test", "splice:good.test"}, []Rule{{ID: "allow-1", Pattern: "good.test", Port: 0, Origin: "good.test", Splice: false}, {ID: "allow-2", Pattern: "good.test", Port: 0, Origin: "splice:good.test", Splice: true}}},
+		{[]string{"xn--bcher-kva.test"}, []Rule{{ID: "allow-1", Pattern: "xn--bcher-kva.test", Port: 0, Origin: "xn--bcher-kva.test", Splice: false}}},
 	} {
 		got, err := ParseAllow(c.list, presets)
 		if err != nil {

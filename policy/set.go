@@ -6,10 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cedar-policy/cedar-go"
 
@@ -24,9 +23,10 @@ const (
 	DefaultDeny = "default-deny" // nothing permitted it
 	BadName     = "bad-name"     // the host is not a name that can be judged
 	BadRule     = "bad-rule"     // a rule could not be evaluated, so nothing is let through
+	BadArgs     = "bad-args"     // a tool's arguments are not what a rule could see whole
 )
 
-// Grant is what a session is given.
+// Grant is what a session is given, and the documents over it.
 type Grant struct {
 	Allow    []Rule           // hosts; from ParseAllow
 	Repo     cofferdam.RepoID // the one repository; "" for none
@@ -35,52 +35,48 @@ type Grant struct {
 	Provider cofferdam.Host   `json:",omitempty"` // its provider's own name, which leads to the model gateway; "" for none
 	Operator string           // Cedar text of the operator; it may forbid or permit
 	Dropped  []Rule           // rules of a project file that this grant does not cover (see Narrow)
+
+	Organization *Document `json:",omitempty"` // locks: what it denies nobody opens, and its limit bounds all the rest
+	Project      *Document `json:",omitempty"`
+	Narrowing    []Document
+	Given        []Given
+	At           time.Time `json:"-"` // when it is compiled; the zero time lets nothing be log-only and no answer of a person count
+}
+
+// Given is what a person's answer opens for a while. It opens what nothing
+// permits, and what a rule asks about; never what a rule denies.
+type Given struct {
+	Rule             // ID names the answer
+	Until  time.Time // at the latest
+	Reason string    // for people: who, and for which approval
 }
 
 // Set is a compiled policy. It is immutable and safe for concurrent use.
 type Set struct {
-	grant  Grant
-	digest cofferdam.Digest
-	hosts  index
-	fixed  []entry // built in and of the operator; asked about every query
-	allow  []entry // one permit per rule of grant.Allow; only candidates are asked
-	self   cedar.Entity
-}
-
-// entry is one Cedar policy under the id that decisions name.
-type entry struct {
-	id     cedar.PolicyID
-	policy *cedar.Policy
+	grant   Grant
+	digest  cofferdam.Digest
+	core    *layer   // built in, operator, project and what the session was given
+	layers  []*layer // the organisation's and those that narrow, the organisation's first
+	given   *layer   // nil for none
+	self    cedar.Entity
+	expires time.Time
 }
 
 // New compiles a grant. Its rules are numbered anew, so that lists may be put
-// together. Cedar text that cannot be parsed, ids that are taken
-// and rules that did not come from ParseAllow are Invalid errors.
+// together. Cedar text that cannot be parsed, ids that are taken, rules that did
+// not come from ParseAllow, and those beyond a limit are Invalid errors.
 func New(g Grant) (*Set, error) {
 	s := &Set{grant: g}
 	s.grant.Allow, s.grant.Dropped = number(slices.Clone(g.Allow)), slices.Clone(g.Dropped)
 	if len(g.Operator) > maxOperator {
 		return nil, badPolicy(fmt.Errorf("the text is larger than %d bytes", maxOperator))
 	}
-	taken := map[cedar.PolicyID]bool{DefaultDeny: true, BadName: true, BadRule: true}
-	for _, text := range []struct{ name, body string }{{"builtin", string(builtin)}, {"operator", g.Operator}} {
-		es, err := parseCedar(text.name, text.body, taken)
-		if err != nil {
+	taken := map[cedar.PolicyID]bool{DefaultDeny: true, BadName: true, BadRule: true, BadArgs: true}
+	for _, step := range []func(map[cedar.PolicyID]bool) error{s.compileCore, s.compileOver, s.compileNarrowing, s.compileGiven} {
+		if err := step(taken); err != nil {
 			return nil, badPolicy(err)
 		}
-		s.fixed = append(s.fixed, es...)
 	}
-	for _, r := range s.grant.Allow {
-		if _, err := parseRule(r.String()); err != nil {
-			return nil, badPolicy(fmt.Errorf("rule %q: %w", r.String(), err))
-		}
-		es, err := parseCedar(r.ID, r.cedar(), taken)
-		if err != nil {
-			return nil, badPolicy(err)
-		}
-		s.allow = append(s.allow, es...)
-	}
-	s.hosts = newIndex(s.grant.Allow)
 	s.self = g.entity()
 	s.digest = s.grant.digest()
 	return s, nil
@@ -93,56 +89,146 @@ func badPolicy(err error) error {
 	}
 }
 
-// cedar returns the permit that an allow rule stands for. Its host entity is a
-// child of Rule::"ID" when the index says that the pattern matches.
-func (r Rule) cedar() string {
-	ports := "[80, 443]"
-	if r.Port != 0 {
-		ports = "[" + strconv.Itoa(int(r.Port)) + "]"
+// compileCore puts together what permits: the built-in rules, the operator's,
+// the project's and what the session was given.
+func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
+	g := s.grant
+	for _, r := range g.Allow {
+		if _, err := parseRule(r.String()); err != nil {
+			return fmt.Errorf("rule %q: %w", r.String(), err)
+		}
+		for _, d := range []*Document{g.Organization, g.Project} {
+			if d != nil && !d.Grants(r) {
+				return fmt.Errorf("%s is beyond what the policy of %s lets a task have", r, d.Name)
+			}
+		}
 	}
-	return fmt.Sprintf(`@id(%q) permit (principal, action in [Action::"resolve", Action::"connect", Action::"request"], resource in Rule::%q)
-when { action == Action::"resolve" || %s.contains(context.port) };`, r.ID, r.ID, ports)
-}
-
-// parseCedar parses text and gives every policy its id: that of its @id
-// annotation, or name and its number.
-func parseCedar(name, text string, taken map[cedar.PolicyID]bool) ([]entry, error) {
-	list, err := cedar.NewPolicyListFromBytes(name+".cedar", []byte(text))
+	rules := slices.Clone(g.Allow)
+	if g.Organization != nil {
+		rules = append(rules, g.Organization.with(Allow)...)
+	}
+	var text string
+	if g.Project != nil {
+		rules, text = append(rules, g.Project.with(Allow, Ask, Deny)...), g.Project.Cedar
+	}
+	core, err := newLayer("project", rules, text, taken)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []entry
-	for i, p := range list {
-		id := cedar.PolicyID(p.Annotations()["id"])
-		if id == "" {
-			id = cedar.PolicyID(name + "-" + strconv.Itoa(i+1))
+	for _, t := range []struct{ name, body string }{{"operator", g.Operator}, {"builtin", string(builtin)}} {
+		es, err := parseCedar(t.name, t.body, taken)
+		if err != nil {
+			return err
 		}
-		if taken[id] {
-			return nil, fmt.Errorf("%s: the id %q is used twice", name, id)
-		}
-		taken[id] = true
-		out = append(out, entry{id, p})
+		core.fixed = append(es, core.fixed...)
 	}
-	return out, nil
+	core.closed[""] = true // actions that nobody knows
+	for name := range sections {
+		core.closed[name] = true
+	}
+	core.observes = s.observes(g.Project)
+	s.core = core
+	return nil
 }
 
-// Digest identifies the whole policy: built-in text, operator text and grant.
+// compileOver makes the organisation's layer: it denies, asks, and refuses what
+// is beyond its limit.
+func (s *Set) compileOver(taken map[cedar.PolicyID]bool) error {
+	d := s.grant.Organization
+	if d == nil {
+		return nil
+	}
+	rules := d.with(Deny, Ask, Limit)
+	for _, r := range d.with(Allow) { // what it gives is within its limit
+		r.ID, r.Effect = r.ID+".given", Limit
+		rules = append(rules, r)
+	}
+	l, err := newLayer("organisation", rules, d.Cedar, taken)
+	if err != nil {
+		return err
+	}
+	for _, r := range d.with(Limit) {
+		l.closed[r.section()] = true
+	}
+	for _, name := range d.Limits {
+		l.closed[name] = true
+	}
+	s.layers = append(s.layers, l)
+	return nil
+}
+
+// compileNarrowing makes a layer of each document that only narrows: what its
+// lists do not allow, in the sections where it has one, is refused.
+func (s *Set) compileNarrowing(taken map[cedar.PolicyID]bool) error {
+	for _, d := range s.grant.Narrowing {
+		l, err := newLayer(d.Name, d.with(Deny, Ask, Allow), d.Cedar, taken)
+		if err != nil {
+			return err
+		}
+		for _, name := range d.Allows {
+			l.closed[name] = true
+		}
+		s.layers = append(s.layers, l)
+	}
+	return nil
+}
+
+func (s *Set) compileGiven(taken map[cedar.PolicyID]bool) error {
+	var rules []Rule
+	for _, g := range s.grant.Given {
+		if !g.Until.After(s.grant.At) {
+			continue
+		}
+		s.ends(g.Until)
+		g.Rule.Effect, g.Rule.Mode = Allow, Enforce
+		rules = append(rules, g.Rule)
+	}
+	if len(rules) == 0 {
+		return nil
+	}
+	var err error
+	s.given, err = newLayer("given", rules, "", taken)
+	return err
+}
+
+func (s *Set) observes(d *Document) bool {
+	if d == nil || d.Mode != LogOnly || !d.Until.After(s.grant.At) {
+		return false
+	}
+	s.ends(d.Until)
+	return true
+}
+
+func (s *Set) ends(at time.Time) {
+	if s.expires.IsZero() || at.Before(s.expires) {
+		s.expires = at
+	}
+}
+
+// Expires returns when something in s is over, so that the same grant has to be
+// compiled again; the zero time: never.
+func (s *Set) Expires() time.Time { return s.expires }
+
+// Digest identifies the whole policy: built-in text, documents and grant.
 func (s *Set) Digest() cofferdam.Digest { return s.digest }
+
+// Grant returns what s was compiled from.
+func (s *Set) Grant() Grant { return s.grant }
 
 // Splices says whether TLS to host:port passes unseen: the most specific rule
 // that matches both says so.
 func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 	var best *Rule
-	for _, i := range s.hosts.candidates(string(host)) {
-		r := &s.grant.Allow[i]
-		if r.allowsPort(port) && (best == nil || moreSpecific(*r, *best) < 0) {
+	for _, i := range s.core.index.hosts(string(host)) {
+		r := &s.core.rules[i]
+		if r.effect() == Allow && r.allowsPort(port) && (best == nil || moreSpecific(*r, *best) < 0) {
 			best = r
 		}
 	}
 	return best != nil && best.Splice
 }
 
-// Rules returns the allow rules, in order.
+// Rules returns the allow rules of the grant, in order.
 func (s *Set) Rules() []Rule { return slices.Clone(s.grant.Allow) }
 
 func (g Grant) digest() cofferdam.Digest {
@@ -161,7 +247,7 @@ func (g Grant) digest() cofferdam.Digest {
 // says what would be allowed.
 func (s *Set) Decide(q Query) cofferdam.Decision {
 	d := s.decide(q)
-	if q.Action == HTTP && d.Verdict == cofferdam.Allowed {
+	if q.Action == HTTP && d.Verdict != cofferdam.Refused {
 		d = s.inEveryReading(q, d)
 	}
 	return d
@@ -176,117 +262,92 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 			return d
 		}
 	}
-	asked := s.ask(q)
-	verdict, diag := cedar.Authorize(asked, asked, asked.request())
+	if q.Action == Invoke {
+		if _, err := flatten(q.Args); err != nil {
+			d.Rule, d.Reason, d.Hint = BadArgs, err.Error(), "send arguments that are one plain JSON object"
+			return d
+		}
+	}
+	j, would := s.judge(q)
+	d.Verdict, d.Rule, d.Would = j.verdict, j.rule, would
 	switch {
-	case len(diag.Errors) > 0:
-		// Cedar skips a policy that cannot be evaluated. A forbid that is
-		// skipped would let through, so nothing is.
-		d.Rule, d.Reason = BadRule, fmt.Sprintf("rule %q could not be evaluated", diag.Errors[0].PolicyID)
+	case j.verdict == cofferdam.Refused && strings.HasPrefix(j.rule, BadRule):
+		d.Rule, d.Reason = BadRule, fmt.Sprintf("rule %q could not be evaluated", strings.TrimPrefix(j.rule, BadRule+":"))
 		d.Hint = "the operator has to correct that rule"
-	case len(diag.Reasons) == 0:
-		d.Rule = DefaultDeny
-		d.Reason, d.Hint = s.explain(q, DefaultDeny)
-	case verdict == cedar.Allow:
-		d.Verdict, d.Rule = cofferdam.Allowed, string(diag.Reasons[0].PolicyID)
-		d.Reason = "permitted by rule " + d.Rule
+	case j.verdict == cofferdam.Refused:
+		d.Reason, d.Hint = s.explain(q, j.rule)
+	case j.verdict == cofferdam.Asked:
+		d.Reason, d.Hint = "a person has to answer, by rule "+j.rule, "wait for the answer; cofferdam approval list shows the question"
 	default:
-		d.Rule = string(diag.Reasons[0].PolicyID)
-		d.Reason, d.Hint = s.explain(q, d.Rule)
+		d.Reason = "permitted by rule " + j.rule
 	}
 	return d
 }
 
-func (q Query) aboutHost() bool {
-	return q.Action == Resolve || q.Action == Connect || q.Action == HTTP
-}
-
-// question is one query as Cedar sees it: the policies that could matter and
-// the two entities it is about.
-type question struct {
-	set        *Set
-	query      Query
-	candidates []int // positions of allow rules whose pattern matches
-	resource   cedar.Entity
-}
-
-func (s *Set) ask(q Query) question {
-	a := question{set: s, query: q}
-	if !q.aboutHost() {
-		a.resource = cedar.Entity{UID: q.resource()}
-		return a
-	}
-	a.candidates = s.hosts.candidates(string(q.Host))
-	var parents []cedar.EntityUID
-	for _, i := range a.candidates {
-		parents = append(parents, cedar.NewEntityUID("Rule", cedar.String(s.grant.Allow[i].ID)))
-	}
-	a.resource = cedar.Entity{
-		UID: q.resource(), Parents: cedar.NewEntityUIDSet(parents...),
-		Attributes: cedar.NewRecord(cedar.RecordMap{
-			"name":     cedar.String(q.Host),
-			"internal": cedar.Boolean(strings.HasSuffix("."+string(q.Host), ownSuffix)),
-		}),
-	}
-	return a
-}
-
-// All yields the policies that could matter for the question.
-func (a question) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
-	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
-		for _, e := range a.set.fixed {
-			if !yield(e.id, e.policy) {
-				return
-			}
+// judge asks every layer and returns the most restrictive answer; would is the
+// rule by which something that is log-only would have been more so.
+func (s *Set) judge(q Query) (j judgement, would string) {
+	over := judgement{cofferdam.Allowed, ""}
+	for _, l := range s.layers {
+		if o := l.judge(q, s.self); rank(o) > rank(over) {
+			over = o
 		}
-		for _, i := range a.candidates {
-			if !yield(a.set.allow[i].id, a.set.allow[i].policy) {
-				return
-			}
+		would = l.wouldRefuse(q, s.self, would)
+	}
+	j = s.core.judge(q, s.self)
+	would = s.core.wouldRefuse(q, s.self, would)
+	if s.core.observes && j.verdict == cofferdam.Refused && j.rule == DefaultDeny {
+		j, would = judgement{cofferdam.Allowed, "observed"}, DefaultDeny
+	}
+	if rank(over) > rank(j) || over.verdict == cofferdam.Refused {
+		j = over
+	}
+	if s.given != nil && liftable(j) && !s.locked(q) {
+		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed {
+			return g, would
 		}
 	}
+	return j, would
 }
 
-// Get returns the entities of the question: the session and what it acts on.
-func (a question) Get(uid cedar.EntityUID) (cedar.Entity, bool) {
-	switch uid {
-	case a.set.self.UID:
-		return a.set.self, true
-	case a.resource.UID:
-		return a.resource, true
-	}
-	return cedar.Entity{}, false
+// liftable says whether a person's answer counts: nothing denies it.
+func liftable(j judgement) bool {
+	return j.verdict == cofferdam.Asked || j.verdict == cofferdam.Refused && j.rule == DefaultDeny
 }
 
-func (a question) request() cedar.Request {
-	q := a.query
-	return cedar.Request{
-		Principal: a.set.self.UID,
-		Action:    cedar.NewEntityUID("Action", cedar.String(q.Action)),
-		Resource:  a.resource.UID,
-		Context: cedar.NewRecord(cedar.RecordMap{
-			"port":   cedar.Long(q.Port),
-			"method": cedar.String(q.Method),
-			"path":   cedar.String(q.Path),
-			"splice": cedar.Boolean(q.Splice),
-			"repo":   cedar.NewEntityUID("Repo", cedar.String(q.Repo)),
-			"create": cedar.Boolean(q.Create),
-			"delete": cedar.Boolean(q.Delete),
-			"force":  cedar.Boolean(q.Force),
-		}),
+// locked says whether the organisation's limit leaves q out, or a layer denies it.
+func (s *Set) locked(q Query) bool {
+	if j := s.core.judge(q, s.self); j.verdict == cofferdam.Refused && j.rule != DefaultDeny {
+		return true
 	}
+	for _, l := range s.layers {
+		j := l.judge(q, s.self)
+		if j.verdict == cofferdam.Refused && (j.rule != DefaultDeny || l.name == "organisation") {
+			return true
+		}
+	}
+	return false
 }
 
-func (q Query) resource() cedar.EntityUID {
-	switch q.Action {
-	case Fetch:
-		return cedar.NewEntityUID("Repo", cedar.String(q.Repo))
-	case Push:
-		return cedar.NewEntityUID("Ref", cedar.String(q.Ref))
-	case Call:
-		return cedar.NewEntityUID("Model", cedar.String(q.Model))
+func (l *layer) wouldRefuse(q Query, self cedar.Entity, before string) string {
+	if before != "" || l.quiet == nil {
+		return before
 	}
-	return cedar.NewEntityUID("Host", cedar.String(q.Host))
+	if j := l.quiet.judge(q, self); j.verdict == cofferdam.Refused || j.verdict == cofferdam.Asked {
+		return j.rule
+	}
+	return ""
+}
+
+// rank orders answers: the higher one counts.
+func rank(j judgement) int {
+	switch j.verdict {
+	case cofferdam.Refused:
+		return 2
+	case cofferdam.Asked:
+		return 1
+	}
+	return 0
 }
 
 // entity returns the session as Cedar sees it; an attribute that is missing

@@ -1,0 +1,473 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"cofferdam"
+)
+
+// Effect is what a rule does to what it matches.
+type Effect string
+
+// The effects. Within one layer a deny beats an ask, and an ask beats an allow;
+// what nothing allows is refused.
+const (
+	Deny  Effect = "deny"
+	Ask   Effect = "ask"   // a person answers, each time
+	Allow Effect = "allow" // every task of the project has it
+	Limit Effect = "limit" // the most that layers below and authors of tasks may be given; without one there is no bound
+)
+
+// Mode says whether a rule holds.
+type Mode string
+
+// The modes. What LogOnly would refuse passes, and its decision says so.
+const (
+	Enforce Mode = "enforce"
+	LogOnly Mode = "log-only"
+)
+
+// Bounds of a document. They are far above any real one; what does not fit is
+// refused, never cut. Source: docs/SPECIFICATION.md, "Policy".
+const (
+	maxDocument = 1 << 20 // bytes
+	maxTests    = 1000
+)
+
+// Document is a policy as a person wrote it. The format is TOML:
+//
+//	[egress]                       # and git, model, tool, secret, exec, file, port, box, merge
+//	deny  = ["*.paste.example"]    # never, whoever allows it
+//	ask   = ["api.example.com"]    # a person answers each time
+//	allow = ["preset:npm"]         # every task has it
+//	limit = ["*.example.com"]      # the most that a task may be given on top
+//
+//	[[egress.rule]]                # the long form
+//	id = "issues"
+//	effect = "allow"
+//	hosts = ["api.example.com"]
+//	methods = ["GET"]
+//	paths = ["/repos/acme/*"]      # * stands for any text
+//	mode = "log-only"              # of a deny or ask alone
+//	why = "the agent reads issues"
+//
+//	[cedar]
+//	text = '''forbid (…);'''
+//
+//	[[test]]                       # checked before the document can be used
+//	expect = "allow"               # or deny, ask
+//	url = "https://api.example.com/repos/acme/1"
+//	method = "GET"                 # or action = "invoke", name = "github:list_issues"
+//
+// Every key may be left out; an unknown one is an error.
+type Document struct {
+	Name   string // whose it is: organisation, project, task, repository
+	Text   string // as it was written
+	Rules  []Rule // in the order of the text; ids are unique in it
+	Cedar  string
+	Mode   Mode      // LogOnly: what nothing allows passes
+	Until  time.Time // LogOnly ends then
+	Tests  []Test
+	Allows []Section // in which it has an allow list, maybe an empty one
+	Limits []Section // in which it has a limit, maybe an empty one
+}
+
+// Test is an example beside the rules, with the answer that is expected.
+type Test struct {
+	Name   string
+	Expect Effect // Allow, Ask or Deny
+	Query  Query
+	Line   int
+}
+
+// documentFile is a document as TOML has it.
+type documentFile struct {
+	Mode   Mode       `toml:"mode"`
+	Until  *time.Time `toml:"until"`
+	Egress *struct {
+		sectionFile
+		Rule []ruleFile `toml:"rule"`
+	} `toml:"egress"`
+	Git    *sectionFile `toml:"git"`
+	Model  *sectionFile `toml:"model"`
+	Tool   *sectionFile `toml:"tool"`
+	Secret *sectionFile `toml:"secret"`
+	Exec   *sectionFile `toml:"exec"`
+	File   *sectionFile `toml:"file"`
+	Port   *sectionFile `toml:"port"`
+	Box    *sectionFile `toml:"box"`
+	Merge  *sectionFile `toml:"merge"`
+	Cedar  struct {
+		Text string `toml:"text"`
+	} `toml:"cedar"`
+	Test []testFile `toml:"test"`
+}
+
+type sectionFile struct {
+	Deny  []string  `toml:"deny"`
+	Ask   []string  `toml:"ask"`
+	Allow *[]string `toml:"allow"`
+	Limit *[]string `toml:"limit"`
+}
+
+type ruleFile struct {
+	ID      string   `toml:"id"`
+	Effect  Effect   `toml:"effect"`
+	Hosts   []string `toml:"hosts"`
+	Methods []string `toml:"methods"`
+	Paths   []string `toml:"paths"`
+	Mode    Mode     `toml:"mode"`
+	Why     string   `toml:"why"`
+}
+
+type testFile struct {
+	Name   string `toml:"name"`
+	Expect Effect `toml:"expect"`
+	Action string `toml:"action"`
+	URL    string `toml:"url"`
+	Method string `toml:"method"`
+	On     string `toml:"on"` // what an action about no host is asked of
+}
+
+// ParseDocument reads a document. name says whose it is and stands in ids and
+// answers. An error names the key and its line.
+func ParseDocument(name string, text []byte, presets map[string][]string) (Document, error) {
+	d := Document{Name: name, Text: string(text)}
+	if len(text) > maxDocument {
+		return d, badDocument(name, fmt.Sprintf("it is larger than %d bytes", maxDocument), nil)
+	}
+	var f documentFile
+	dec := toml.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		return d, badDocument(name, tomlReason(err), err)
+	}
+	d.Cedar, d.Mode = f.Cedar.Text, f.Mode
+	if f.Until != nil {
+		d.Until = f.Until.UTC()
+	}
+	for _, step := range []func() error{
+		func() error { return d.checkMode() },
+		func() error { return d.addSections(f, presets) },
+		func() error { return d.addTests(f.Test) },
+	} {
+		if err := step(); err != nil {
+			return d, badDocument(name, err.Error(), err)
+		}
+	}
+	return d, nil
+}
+
+func badDocument(name, reason string, err error) error {
+	return &cofferdam.Error{
+		Op: "policy.ParseDocument", Kind: cofferdam.Invalid, Subject: "policy of " + name, Reason: reason, Err: err,
+		Hint: "cofferdam policy check FILE says what is wrong; docs/policy.md has examples",
+	}
+}
+
+func (d *Document) checkMode() error {
+	switch {
+	case d.Mode == "":
+		d.Mode = Enforce
+	case d.Mode != Enforce && d.Mode != LogOnly:
+		return fmt.Errorf("mode: %q is neither enforce nor log-only", shorten(string(d.Mode)))
+	}
+	if d.Mode == LogOnly && d.Until.IsZero() {
+		return fmt.Errorf("mode: log-only needs until, the time at which it ends")
+	}
+	if d.Mode == Enforce && !d.Until.IsZero() {
+		return fmt.Errorf("until: it says when log-only ends, and the mode is enforce")
+	}
+	return nil
+}
+
+func (d *Document) addSections(f documentFile, presets map[string][]string) error {
+	if f.Egress != nil {
+		if err := d.addLists(Egress, f.Egress.sectionFile, presets); err != nil {
+			return err
+		}
+		for i, r := range f.Egress.Rule {
+			if err := d.addRule(i, r, presets); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range []struct {
+		name Section
+		file *sectionFile
+	}{
+		{Git, f.Git},
+		{Models, f.Model},
+		{Tools, f.Tool},
+		{Secret, f.Secret},
+		{Exec, f.Exec},
+		{Files, f.File},
+		{Ports, f.Port},
+		{Boxes, f.Box},
+		{Merges, f.Merge},
+	} {
+		if s.file == nil {
+			continue
+		}
+		if err := d.addLists(s.name, *s.file, nil); err != nil {
+			return err
+		}
+	}
+	if len(d.Rules) > maxRules {
+		return fmt.Errorf("it has more than %d rules", maxRules)
+	}
+	return nil
+}
+
+// addLists adds the four lists of a section.
+func (d *Document) addLists(s Section, f sectionFile, presets map[string][]string) error {
+	d.note(&d.Allows, s, f.Allow != nil)
+	d.note(&d.Limits, s, f.Limit != nil)
+	for _, list := range []struct {
+		effect  Effect
+		entries []string
+	}{{Deny, f.Deny}, {Ask, f.Ask}, {Allow, deref(f.Allow)}, {Limit, deref(f.Limit)}} {
+		for i, entry := range list.entries {
+			rules, err := parseEntry(s, entry, presets)
+			if err != nil {
+				return fmt.Errorf("%s.%s, entry %d (%q): %w", s, list.effect, i+1, shorten(entry), err)
+			}
+			for _, r := range rules {
+				r.Effect, r.Origin = list.effect, entry
+				if err := r.checkEffect(); err != nil {
+					return fmt.Errorf("%s.%s, entry %d (%q): %w", s, list.effect, i+1, shorten(entry), err)
+				}
+				d.add(r)
+			}
+		}
+	}
+	return nil
+}
+
+func deref(list *[]string) []string {
+	if list == nil {
+		return nil
+	}
+	return *list
+}
+
+// note adds s to list if there is such a list in the section.
+func (d *Document) note(list *[]Section, s Section, there bool) {
+	if there && !slices.Contains(*list, s) {
+		*list = append(*list, s)
+	}
+}
+
+// with returns the rules of d that have one of these effects.
+func (d *Document) with(effects ...Effect) []Rule {
+	var out []Rule
+	for _, r := range d.Rules {
+		if slices.Contains(effects, r.effect()) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Grants says whether d lets a task be given r: its limit covers r, or it has
+// none for that section. What d denies is refused later, when it is asked for.
+func (d *Document) Grants(r Rule) bool {
+	if !slices.Contains(d.Limits, r.section()) {
+		return true
+	}
+	return slices.ContainsFunc(d.Rules, func(o Rule) bool {
+		return (o.effect() == Limit || o.effect() == Allow) && o.covers(r) && o.opens(r)
+	})
+}
+
+// add numbers r if it has no id, and takes it unless the same is there already.
+func (d *Document) add(r Rule) {
+	same := func(o Rule) bool {
+		return o.Effect == r.Effect && o.Mode == r.Mode && o.same(r)
+	}
+	if r.ID == "" && slices.ContainsFunc(d.Rules, same) {
+		return
+	}
+	if r.ID == "" {
+		n := 1
+		for _, o := range d.Rules {
+			if o.section() == r.section() && o.Effect == r.Effect {
+				n++
+			}
+		}
+		r.ID = fmt.Sprintf("%s.%s.%s-%d", d.Name, r.section(), r.Effect, n)
+	}
+	if r.Mode == "" {
+		r.Mode = Enforce
+	}
+	d.Rules = append(d.Rules, r)
+}
+
+// parseEntry reads one entry of a list; a preset stands for several.
+func parseEntry(s Section, entry string, presets map[string][]string) ([]Rule, error) {
+	if s != Egress {
+		r, err := parseName(s, entry)
+		return []Rule{r}, err
+	}
+	items := []string{entry}
+	if name, ok := strings.CutPrefix(entry, "preset:"); ok {
+		known, found := presets[name]
+		if !found {
+			return nil, fmt.Errorf("there is no such preset; %s", presetHint(presets))
+		}
+		items = known
+	}
+	var rules []Rule
+	for _, item := range items {
+		r, err := parseRule(item)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// checkEffect refuses what has no meaning together.
+func (r Rule) checkEffect() error {
+	if r.Splice && (r.Effect == Deny || r.Effect == Ask) {
+		return fmt.Errorf("splice: asks that what is allowed passes unseen; leave it out of a %s", r.Effect)
+	}
+	return nil
+}
+
+// addRule adds a rule of the long form, one for each of its hosts.
+func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error {
+	where := fmt.Sprintf("egress.rule %d (%q)", i+1, shorten(f.ID))
+	switch {
+	case f.ID == "" || !ruleID.MatchString(f.ID):
+		return fmt.Errorf("%s: it needs an id of 1 to 64 letters, digits and hyphens", where)
+	case f.Effect != Deny && f.Effect != Ask && f.Effect != Allow && f.Effect != Limit:
+		return fmt.Errorf("%s: effect is deny, ask, allow or limit, not %q", where, shorten(string(f.Effect)))
+	case f.Mode != "" && f.Mode != Enforce && f.Mode != LogOnly:
+		return fmt.Errorf("%s: mode %q is neither enforce nor log-only", where, shorten(string(f.Mode)))
+	case f.Mode == LogOnly && f.Effect != Deny && f.Effect != Ask:
+		return fmt.Errorf("%s: only a deny or an ask can be log-only", where)
+	case len(f.Hosts) == 0:
+		return fmt.Errorf("%s: hosts is missing, which could be read as all or as none", where)
+	case len(f.Why) > maxPattern:
+		return fmt.Errorf("%s: why is longer than %d bytes", where, maxPattern)
+	}
+	methods, paths, err := parseRequests(f.Methods, f.Paths)
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	d.note(&d.Allows, Egress, f.Effect == Allow)
+	d.note(&d.Limits, Egress, f.Effect == Limit)
+	n := 0
+	for _, host := range f.Hosts {
+		rules, err := parseEntry(Egress, host, presets)
+		if err != nil {
+			return fmt.Errorf("%s: hosts: %q: %w", where, shorten(host), err)
+		}
+		for _, r := range rules {
+			n++
+			r.Effect, r.Mode, r.Methods, r.Paths, r.Why, r.Origin = f.Effect, f.Mode, methods, paths, f.Why, host
+			if r.Splice && (len(methods) > 0 || len(paths) > 0) {
+				return fmt.Errorf("%s: %q: methods and paths of what passes unseen cannot be judged", where, shorten(host))
+			}
+			if err := r.checkEffect(); err != nil {
+				return fmt.Errorf("%s: %q: %w", where, shorten(host), err)
+			}
+			r.ID = d.Name + "." + f.ID
+			if n > 1 {
+				r.ID += "-" + fmt.Sprint(n)
+			}
+			if slices.ContainsFunc(d.Rules, func(o Rule) bool { return o.ID == r.ID }) {
+				return fmt.Errorf("%s: another rule has this id", where)
+			}
+			d.add(r)
+		}
+	}
+	return nil
+}
+
+// addTests reads the examples.
+func (d *Document) addTests(files []testFile) error {
+	if len(files) > maxTests {
+		return fmt.Errorf("it has more than %d tests", maxTests)
+	}
+	for i, f := range files {
+		t := Test{Name: f.Name, Expect: f.Expect, Line: i + 1}
+		if t.Name == "" {
+			t.Name = fmt.Sprintf("test %d", i+1)
+		}
+		if f.Expect != Allow && f.Expect != Ask && f.Expect != Deny {
+			return fmt.Errorf("test %d: expect is allow, ask or deny, not %q", i+1, shorten(string(f.Expect)))
+		}
+		var err error
+		switch {
+		case f.URL != "" && f.On == "":
+			t.Query, err = ParseURL(f.URL, f.Method)
+			if f.Action != "" {
+				t.Query.Action = f.Action
+			}
+		case f.URL == "" && f.On != "":
+			t.Query, err = ParseAct(f.Action, f.On)
+		default:
+			err = fmt.Errorf("it has either a url, or an action and what it is on")
+		}
+		if err != nil {
+			return fmt.Errorf("test %d: %w", i+1, err)
+		}
+		d.Tests = append(d.Tests, t)
+	}
+	return nil
+}
+
+// ParseURL returns the question of a request to an absolute http or https URL;
+// method "" is GET.
+func ParseURL(text, method string) (Query, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Opaque != "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https") {
+		return Query{}, fmt.Errorf("%q is no http or https address of a host", shorten(text))
+	}
+	q := Query{Action: HTTP, Host: cofferdam.ParseHost(u.Hostname()), Method: "GET", Path: u.EscapedPath(), Port: 443}
+	if method != "" {
+		q.Method = strings.ToUpper(method)
+	}
+	if q.Path == "" {
+		q.Path = "/"
+	}
+	if u.Scheme == "http" {
+		q.Port = 80
+	}
+	if p := u.Port(); p != "" {
+		if q.Port, err = parsePort(p); err != nil {
+			return Query{}, err
+		}
+	}
+	return q, CheckHost(q.Host)
+}
+
+// ParseAct returns the question of an action about anything but a host.
+func ParseAct(action, on string) (Query, error) {
+	q := Query{Action: action}
+	switch s := sectionOf(action); {
+	case s == "" || s == Egress:
+		return q, fmt.Errorf("%q is no action with a name; give a url for requests", shorten(action))
+	case on == "":
+		return q, fmt.Errorf("%s of nothing cannot be asked", action)
+	case action == Fetch:
+		q.Repo = cofferdam.RepoID(on)
+	case action == Push || action == Land:
+		q.Ref = cofferdam.Ref(on)
+	case action == Call:
+		q.Model = on
+	default:
+		q.Name = on
+	}
+	return q, nil
+}
