@@ -79,7 +79,11 @@ const (
 	EventReceipt      = "proof.create"
 	EventApprove      = "merge.approve"
 	EventVoid         = "merge.void"
-	EventLand         = "merge.land"
+	// Of questions to people, in the host log.
+	EventApprovalAsk    = "approval.ask"
+	EventApprovalAnswer = "approval.answer"
+	EventApprovalEnd    = "approval.end"
+	EventLand           = "merge.land"
 	// Of a workspace that outlives its boxes, in the host log.
 	EventWorkspaceNotice = "workspace.notice" // it will be removed
 	EventWorkspaceExport = "workspace.export" // what is in it and nowhere else is in a bundle

@@ -1,0 +1,66 @@
+package cofferdam
+
+import "time"
+
+// QuestionID names a question to a person: q-…
+type QuestionID string
+
+// QuestionState is where a question stands.
+type QuestionState string
+
+// The states of a question. Only an open one can be answered; only an allowed
+// one can be used, once for each use that its answer gave.
+const (
+	QuestionOpen    QuestionState = "open"
+	QuestionAllowed QuestionState = "allowed"
+	QuestionDenied  QuestionState = "denied"
+	QuestionExpired QuestionState = "expired" // nobody answered in time
+	QuestionVoid    QuestionState = "void"    // what was asked about is no longer so; Reason says why
+)
+
+// Question is what a person is asked before an act of a box happens.
+type Question struct {
+	Schema string     `json:"schema"` // cofferdam/approval/v1
+	ID     QuestionID `json:"id"`
+	Scope
+	Task     TaskID        `json:"task"`
+	Session  SessionID     `json:"session"`
+	Actor    Principal     `json:"actor"`
+	Source   string        `json:"source"` // the gateway: egress, git, model, tools
+	Action   string        `json:"action"`
+	Resource string        `json:"resource"`         // hostile text
+	Bytes    []byte        `json:"bytes,omitempty"`  // exactly what would be sent: its first part if it is longer than MaxQuestionBytes
+	Size     int64         `json:"size"`             // of all of it; -1: not known before it is sent
+	Target   string        `json:"target,omitempty"` // version of what is acted on, such as the commit a ref is at
+	Hash     Digest        `json:"hash"`             // of action, resource, all bytes, target and policy
+	Policy   Digest        `json:"policy"`           // by which it was asked
+	Rule     string        `json:"rule"`
+	Reason   string        `json:"reason"` // why policy asks; of an end, why
+	Story    string        `json:"story,omitempty"`
+	Needs    int           `json:"needs"` // people who have to allow it: 1 or 2
+	State    QuestionState `json:"state"`
+	Answers  []Answer      `json:"answers,omitempty"`
+	Used     int           `json:"used"`
+	Created  time.Time     `json:"created"`
+	Expires  time.Time     `json:"expires"`
+}
+
+// MaxQuestionBytes bounds what is shown of an act; its hash is over all of it.
+const MaxQuestionBytes = 64 << 10
+
+// Answer is what one person said.
+type Answer struct {
+	By      Principal `json:"by"`
+	Allow   bool      `json:"allow"`
+	Proof   string    `json:"proof"` // how it was seen that this is a person: password, totp, passkey
+	Comment string    `json:"comment,omitempty"`
+	Bounds  *Bounds   `json:"bounds,omitempty"` // what is opened beyond this one act; nil: nothing
+	Time    time.Time `json:"time"`
+}
+
+// Bounds say what an answer opens for the rest of a task, and for how long.
+type Bounds struct {
+	Entry   string  `json:"entry"`           // as in a list of the policy's section, such as api.example.com
+	Seconds float64 `json:"seconds"`         // 1 to 86,400
+	Bytes   int64   `json:"bytes,omitempty"` // both ways; 0: as the task's budget has it
+}
