@@ -24,6 +24,8 @@ type (
 	BoxID          string // b-…; 34 characters exactly: gVisor matches ids by prefix
 	ExecID         string // chosen by the caller, unique in its box
 	ReceiptID      string // c-…
+	PersonID       string // u-…
+	TokenID        string // k-…
 )
 
 // Values that travel.
@@ -57,6 +59,7 @@ const (
 	Person     PrincipalKind = "person"
 	TestPerson PrincipalKind = "test-person"
 	Agent      PrincipalKind = "agent"
+	Service    PrincipalKind = "service" // an account of a program
 	Platform   PrincipalKind = "platform"
 )
 

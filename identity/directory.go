@@ -1,0 +1,63 @@
+package identity
+
+import (
+	"context"
+	"time"
+
+	"cofferdam"
+)
+
+// Options is what a Directory is made from.
+type Options struct {
+	Store  Store
+	Record cofferdam.Recorder // of the host log
+	Now    func() time.Time   // nil: time.Now
+}
+
+// Directory knows people and what they hold. Safe for concurrent use.
+type Directory struct {
+	o       Options
+	hashing chan struct{} // one password is hashed at a time for each place in it
+}
+
+// hashers bounds the passwords that are hashed at a time: each takes 64 MiB.
+const hashers = 2
+
+// New returns a Directory.
+func New(o Options) *Directory {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Directory{o: o, hashing: make(chan struct{}, hashers)}
+}
+
+// member returns somebody with their roles; NotFound if a person is disabled.
+func (d *Directory) member(ctx context.Context, o cofferdam.OrganizationID, who cofferdam.Principal, id string) (Caller, error) {
+	if who.IsPerson() {
+		p, err := d.o.Store.Person(ctx, o, id)
+		if err != nil {
+			return Caller{}, err
+		}
+		if !p.Disabled.IsZero() {
+			return Caller{}, &cofferdam.Error{Op: "identity.Person", Kind: cofferdam.NotFound, Subject: "person " + p.Name, Reason: "is disabled"}
+		}
+	}
+	roles, err := d.o.Store.Memberships(ctx, id)
+	return Caller{Principal: who, Member: id, Organization: o, Memberships: roles}, err
+}
+
+// Local returns the caller whom the kernel names by a user id: a person of the
+// organisation, made at first use as its owner.
+func (d *Directory) Local(ctx context.Context, o cofferdam.OrganizationID, name string) (Caller, error) {
+	p, err := d.o.Store.Person(ctx, o, name)
+	if cofferdam.KindOf(err) == cofferdam.NotFound && err != nil {
+		p = Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: o, Name: name, Created: d.o.Now().UTC()}
+		if err = d.o.Store.AddPerson(ctx, p); err == nil {
+			err = d.o.Store.SetMembership(ctx, o, Membership{Member: string(p.ID), Role: Owner})
+		}
+	}
+	if err != nil {
+		return Caller{}, err
+	}
+	return d.member(ctx, o, cofferdam.Principal{Kind: cofferdam.Person, Name: name}, string(p.ID))
+}

@@ -1,0 +1,195 @@
+package identity
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pquerna/otp"
+	"github.com/pquerna/otp/totp"
+	"golang.org/x/crypto/argon2"
+
+	"cofferdam"
+)
+
+// Kinds of factor.
+const (
+	Password = "password"
+	TOTP     = "totp"
+	Passkey  = "passkey"
+)
+
+// Bounds of proofs. Source: docs/SPECIFICATION.md, "Identity".
+const (
+	MinPassword = 12   // bytes
+	MaxPassword = 1024 // bytes
+	MaxWrong    = 5    // proofs within Lock
+	Lock        = 15 * time.Minute
+	PresentFor  = time.Minute
+)
+
+// Cost of a password's hash. Source: RFC 9106, section 4, the second
+// recommendation: 64 MiB, three passes.
+const (
+	argonTime    = 3
+	argonMemory  = 64 << 10 // KiB
+	argonThreads = 4
+	argonKey     = 32
+)
+
+// Factor is something by which a person proves who they are, as it is kept.
+type Factor struct {
+	ID      string             `json:"id"`
+	Person  cofferdam.PersonID `json:"person"`
+	Kind    string             `json:"kind"`
+	Name    string             `json:"name"`
+	Data    []byte             `json:"-"` // password: argon2id text; totp: sealed secret; passkey: credential
+	Created time.Time          `json:"created"`
+}
+
+// Proof is what a person gives to show that they are there.
+type Proof struct {
+	Kind      string `json:"kind"`
+	Password  string `json:"password,omitempty"`
+	Code      string `json:"code,omitempty"`
+	Assertion []byte `json:"assertion,omitempty"` // of a passkey over a challenge that has the digest in it
+}
+
+// String hides what is in p.
+func (p Proof) String() string { return p.Kind + " [redacted]" }
+
+// GoString hides what is in p.
+func (p Proof) GoString() string { return p.String() }
+
+// Presence says that a person was there for one thing, a moment ago.
+type Presence struct {
+	Person cofferdam.PersonID
+	How    string // the kind of factor
+	About  cofferdam.Digest
+	Until  time.Time
+}
+
+// Counts says whether p is good for about at the time now.
+func (p Presence) Counts(person cofferdam.PersonID, about cofferdam.Digest, now time.Time) bool {
+	return p.How != "" && p.Person == person && p.About == about && about != "" && now.Before(p.Until)
+}
+
+// Prove takes a proof that the person is there, for about alone. Wrong ones are
+// counted: after MaxWrong of them none counts until Lock is over.
+func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p Proof, about cofferdam.Digest) (Presence, error) {
+	now := d.o.Now().UTC()
+	no := &cofferdam.Error{
+		Op: "identity.Prove", Kind: cofferdam.Forbidden, Subject: "proof that you are there", Reason: "it does not hold",
+		Hint: "give your password, a fresh code or your passkey; cofferdam login --enroll sets one up",
+	}
+	wrong, err := d.o.Store.Attempt(ctx, person, false, now, now.Add(-Lock)) // counted before it is looked at
+	if err != nil {
+		return Presence{}, err
+	}
+	if wrong > MaxWrong {
+		no.Reason = fmt.Sprintf("%d wrong ones were given within %s", MaxWrong, Lock)
+		no.Hint = "wait, and look whether somebody else tries"
+		return Presence{}, no
+	}
+	factors, err := d.o.Store.Factors(ctx, person)
+	if err != nil {
+		return Presence{}, err
+	}
+	held := false
+	for _, f := range factors {
+		if f.Kind != p.Kind {
+			continue
+		}
+		ok, err := d.holds(ctx, f, p, about, now)
+		if err != nil {
+			return Presence{}, err
+		}
+		held = held || ok
+	}
+	if !held {
+		return Presence{}, no
+	}
+	if _, err := d.o.Store.Attempt(ctx, person, true, now, now); err != nil {
+		return Presence{}, err
+	}
+	return Presence{Person: person, How: p.Kind, About: about, Until: now.Add(PresentFor)}, nil
+}
+
+func (d *Directory) holds(ctx context.Context, f Factor, p Proof, about cofferdam.Digest, now time.Time) (bool, error) {
+	switch f.Kind {
+	case Password:
+		return d.samePassword(ctx, f.Data, p.Password)
+	case TOTP:
+		return d.sameCode(ctx, f, p.Code, now)
+	}
+	return false, nil // a passkey is proved where browsers are
+}
+
+// HashPassword returns the text by which a password is kept.
+func (d *Directory) HashPassword(ctx context.Context, password string) ([]byte, error) {
+	if len(password) < MinPassword || len(password) > MaxPassword {
+		return nil, invalid("identity.HashPassword", "password", fmt.Sprintf("it has %d to %d bytes", MinPassword, MaxPassword))
+	}
+	salt := random(16)
+	key, err := d.argon(ctx, password, salt)
+	if err != nil {
+		return nil, err
+	}
+	enc := base64.RawStdEncoding
+	return []byte(fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, enc.EncodeToString(salt), enc.EncodeToString(key))), nil
+}
+
+// argon hashes, a few at a time: each takes its memory.
+func (d *Directory) argon(ctx context.Context, password string, salt []byte) ([]byte, error) {
+	select {
+	case d.hashing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-d.hashing }()
+	return argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey), nil
+}
+
+func (d *Directory) samePassword(ctx context.Context, kept []byte, password string) (bool, error) {
+	parts := strings.Split(string(kept), "$")
+	if len(parts) != 6 || parts[1] != "argon2id" || len(password) > MaxPassword {
+		return false, nil
+	}
+	salt, err := base64.RawStdEncoding.DecodeString(parts[4])
+	if err != nil {
+		return false, nil
+	}
+	want, err := base64.RawStdEncoding.DecodeString(parts[5])
+	if err != nil || len(want) != argonKey {
+		return false, nil
+	}
+	got, err := d.argon(ctx, password, salt)
+	return err == nil && subtle.ConstantTimeCompare(got, want) == 1, err
+}
+
+// step is how long a code is good for. Source: RFC 6238, section 5.2.
+const step = 30
+
+// sameCode takes a code of this step or of the one before or after it, once.
+func (d *Directory) sameCode(ctx context.Context, f Factor, code string, now time.Time) (bool, error) {
+	o := totp.ValidateOpts{Period: step, Digits: otp.DigitsSix, Algorithm: otp.AlgorithmSHA1}
+	for _, at := range []int64{0, -1, 1} {
+		n := now.Unix()/step + at
+		want, err := totp.GenerateCodeCustom(string(f.Data), time.Unix(n*step, 0), o)
+		if err != nil {
+			return false, err
+		}
+		if subtle.ConstantTimeCompare([]byte(want), []byte(code)) != 1 {
+			continue
+		}
+		err = d.o.Store.SpendStep(ctx, f.ID, n)
+		if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil {
+			return false, nil // seen before
+		}
+		return err == nil, err
+	}
+	return false, nil
+}

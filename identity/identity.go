@@ -1,0 +1,128 @@
+// Package identity says who is asking: people, service accounts and sessions,
+// which organisation and projects they belong to and in which role, by what they
+// prove it, and that a person is there just now.
+//
+// It decides nothing about tasks or policy; who may do what is a role's, and
+// which verb needs which role is internal/service's table. The invariants: a
+// token or password is kept as a hash only; whoever is not known, or not known
+// here, is told the same; what proves that a person is present counts for one
+// thing and one minute.
+package identity
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"cofferdam"
+)
+
+// Role is what a member may do in a project, or in all of an organisation.
+type Role string
+
+// The roles, each with what the one before it may.
+const (
+	Viewer   Role = "viewer"   // sees tasks, traces and proofs
+	Author   Role = "author"   // gives tasks and steers them
+	Reviewer Role = "reviewer" // answers questions, approves and lands merges
+	Operator Role = "operator" // repositories, models, secrets, environments, workspaces
+	Owner    Role = "owner"    // members, tokens and policy
+)
+
+var order = []Role{Viewer, Author, Reviewer, Operator, Owner}
+
+// Has says whether r includes what needs does; an unknown role has nothing, and
+// what needs an unknown one nobody has.
+func (r Role) Has(needs Role) bool {
+	have, want := slices.Index(order, r), slices.Index(order, needs)
+	return have >= 0 && want >= 0 && have >= want
+}
+
+// Known says whether r is a role.
+func (r Role) Known() bool { return slices.Contains(order, r) }
+
+// Lower returns the role with fewer rights; an unknown one is lowest.
+func (r Role) Lower(o Role) Role {
+	if r.Has(o) {
+		return o
+	}
+	return r
+}
+
+// Person is somebody with an account.
+type Person struct {
+	Schema       string                   `json:"schema"` // cofferdam/person/v1
+	ID           cofferdam.PersonID       `json:"id"`
+	Organization cofferdam.OrganizationID `json:"organization"`
+	Name         string                   `json:"name"` // [a-z0-9][a-z0-9._-]{0,62}, of the organisation
+	Created      time.Time                `json:"created"`
+	Disabled     time.Time                `json:"disabled,omitzero"`
+}
+
+// Membership is a role of somebody. Project "" is all of the organisation's.
+type Membership struct {
+	Member  string              `json:"member"` // id of a person or a service account
+	Project cofferdam.ProjectID `json:"project,omitempty"`
+	Role    Role                `json:"role"`
+}
+
+// Caller is who sends a request, as far as a face can tell, and what they may.
+type Caller struct {
+	Principal    cofferdam.Principal
+	Member       string // id; "" for the platform
+	Organization cofferdam.OrganizationID
+	Memberships  []Membership
+	Verbs        []string            // of a token that is good for some alone; nil: all
+	Most         Role                // of a token: at most this; "" for no bound
+	Fixed        cofferdam.ProjectID // of a token that is good for one project; "" for none
+}
+
+// RoleIn returns what the caller may in a project: the highest of its roles
+// there, bounded by its token. "" is nothing: the project does not exist for it.
+func (c Caller) RoleIn(scope cofferdam.Scope) Role {
+	if scope.Organization != c.Organization || scope.Organization == "" || c.Fixed != "" && c.Fixed != scope.Project {
+		return ""
+	}
+	var best Role
+	for _, m := range c.Memberships {
+		if (m.Project == "" || m.Project == scope.Project) && !best.Has(m.Role) {
+			best = m.Role
+		}
+	}
+	if c.Most != "" {
+		best = best.Lower(c.Most)
+	}
+	return best
+}
+
+// May says whether the caller may use a verb that needs a role in a project.
+func (c Caller) May(scope cofferdam.Scope, verb string, needs Role) bool {
+	return c.RoleIn(scope).Has(needs) && (c.Verbs == nil || slices.Contains(c.Verbs, verb))
+}
+
+// Store keeps accounts. Errors are *cofferdam.Error; NotFound says the same of
+// what is not there and of what belongs to another organisation.
+type Store interface {
+	Person(ctx context.Context, o cofferdam.OrganizationID, name string) (Person, error) // id, unique prefix or name
+	People(ctx context.Context, o cofferdam.OrganizationID) ([]Person, error)
+	AddPerson(ctx context.Context, p Person) error
+	DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error
+	Memberships(ctx context.Context, member string) ([]Membership, error)
+	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error // Role "" removes it
+
+	AddToken(ctx context.Context, t Token) error
+	TokenByHash(ctx context.Context, hash string) (Token, error)
+	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error)
+	RevokeToken(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID, at time.Time) error
+	UsedToken(ctx context.Context, id cofferdam.TokenID, at time.Time) error
+
+	AddFactor(ctx context.Context, f Factor) error
+	Factors(ctx context.Context, p cofferdam.PersonID) ([]Factor, error)
+	RemoveFactor(ctx context.Context, p cofferdam.PersonID, id string) error
+	// SpendStep marks a TOTP step of a factor as used: a conflict if it was, or
+	// a later one.
+	SpendStep(ctx context.Context, factor string, step int64) error
+	// Attempt counts a wrong proof, or with right forgets the count, and returns
+	// how many were wrong since then.
+	Attempt(ctx context.Context, p cofferdam.PersonID, right bool, now, since time.Time) (wrong int, err error)
+}
