@@ -325,6 +325,10 @@ func (r Rule) covers(o Rule) bool {
 	return wild && strings.HasSuffix(o.Pattern, suffix)
 }
 
+// Covers says whether r matches all that o matches, conditions included. It may
+// say no where the answer is yes, never the other way round.
+func (r Rule) Covers(o Rule) bool { return r.covers(o) && r.opens(o) }
+
 // opens says whether everything that o opens of a host, r opens too. Where r is
 // about some requests alone, o has to be about no others.
 func (r Rule) opens(o Rule) bool {

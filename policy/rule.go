@@ -216,6 +216,9 @@ var ruleID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 // any that is registered are refused.
 var methodText = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
 
+// CheckMethod says whether a rule may name the method.
+func CheckMethod(m string) bool { return methodText.MatchString(m) }
+
 // maxConditions bounds the methods and the paths of one rule.
 const maxConditions = 64
 

@@ -228,6 +228,20 @@ func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 	return best != nil && best.Splice
 }
 
+// Rule returns the rule that a decision names and the layer that has it; false
+// for Cedar text and rules that are built in.
+func (s *Set) Rule(id string) (r Rule, in string, ok bool) {
+	id = strings.TrimSuffix(id, knownNote)
+	for _, l := range append([]*layer{s.core, s.given}, s.layers...) {
+		for ; l != nil; l = l.quiet {
+			if i := slices.IndexFunc(l.rules, func(r Rule) bool { return r.ID == id }); i >= 0 {
+				return l.rules[i], l.name, true
+			}
+		}
+	}
+	return Rule{}, "", false
+}
+
 // Rules returns the allow rules of the grant, in order.
 func (s *Set) Rules() []Rule { return slices.Clone(s.grant.Allow) }
 

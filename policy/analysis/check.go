@@ -1,0 +1,156 @@
+// Package analysis is for the people who write policies: it says what is wrong
+// with a document, what a change makes possible, which rule decided and which
+// would have, and how old events would be judged by new rules.
+//
+// It decides nothing itself: every answer comes from policy.Set, or from rules
+// that cover one another. Where it cannot be sure it says so, and never calls a
+// change harmless that might not be.
+package analysis
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"github.com/cedar-policy/cedar-go/x/exp/schema"
+	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
+
+	"cofferdam"
+	"cofferdam/policy"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels. A document with an Error is not taken.
+const (
+	Error   Level = "error"
+	Warning Level = "warning"
+)
+
+// Finding is one thing about a document that its author should know.
+type Finding struct {
+	Level Level  `json:"level"`
+	Rule  string `json:"rule,omitempty"` // id
+	Text  string `json:"text"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// Check looks at a document as that of a project, below the organisation's,
+// which may be nil: types of its Cedar text, rules that never decide, rules that
+// open what the organisation has closed, and its own tests.
+func Check(d policy.Document, organization *policy.Document) []Finding {
+	var all []Finding
+	all = append(all, types(d)...)
+	all = append(all, unreachable(d)...)
+	if organization != nil {
+		all = append(all, locked(d, *organization)...)
+	}
+	return append(all, tests(d, organization)...)
+}
+
+// validator is made from the published schema, once.
+var validator = sync.OnceValues(func() (*validate.Validator, error) {
+	var s schema.Schema
+	if err := s.UnmarshalCedar([]byte(policy.Schema)); err != nil {
+		return nil, err
+	}
+	resolved, err := s.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	return validate.New(resolved), nil
+})
+
+// types checks Cedar text against the schema.
+func types(d policy.Document) []Finding {
+	if strings.TrimSpace(d.Cedar) == "" {
+		return nil
+	}
+	list, err := cedar.NewPolicyListFromBytes(d.Name+".cedar", []byte(d.Cedar))
+	if err != nil {
+		return []Finding{{Level: Error, Text: "the Cedar text cannot be read: " + err.Error(), Hint: "docs/policy.md has examples of Cedar text"}}
+	}
+	v, err := validator()
+	if err != nil {
+		return []Finding{{Level: Error, Text: "the schema cannot be read: " + err.Error()}}
+	}
+	var all []Finding
+	for i, p := range list {
+		id := string(p.Annotations()["id"])
+		if id == "" {
+			id = fmt.Sprintf("%s-%d", d.Name, i+1)
+		}
+		if err := v.Policy(id, (*ast.Policy)(p.AST())); err != nil {
+			all = append(all, Finding{Level: Error, Rule: id, Text: oneLine(err.Error()), Hint: "cofferdam policy schema shows what a rule may speak of"})
+		}
+	}
+	return all
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// unreachable finds rules that another rule of the document always overrules.
+func unreachable(d policy.Document) []Finding {
+	var all []Finding
+	for i, r := range d.Rules {
+		for j, o := range d.Rules {
+			if i == j || o.Mode == policy.LogOnly || !o.Covers(r) {
+				continue
+			}
+			same := o.Effect == r.Effect
+			switch {
+			case same && (j < i || !r.Covers(o)) && r.Mode == o.Mode && r.Splice == o.Splice:
+				all = append(all, Finding{Level: Warning, Rule: r.ID, Text: fmt.Sprintf("%s is part of %s (%s)", r, o, o.ID), Hint: "leave one of them out"})
+			case o.Effect == policy.Deny && (r.Effect == policy.Allow || r.Effect == policy.Ask):
+				all = append(all, Finding{Level: Warning, Rule: r.ID, Text: fmt.Sprintf("%s never counts: %s (%s) denies all of it", r, o, o.ID), Hint: "leave one of them out"})
+			case o.Effect == policy.Ask && r.Effect == policy.Allow:
+				all = append(all, Finding{Level: Warning, Rule: r.ID, Text: fmt.Sprintf("%s is asked about each time, by %s (%s)", r, o, o.ID), Hint: "leave one of them out"})
+			default:
+				continue
+			}
+			break // one reason is enough
+		}
+	}
+	return all
+}
+
+// locked finds rules that open what the organisation keeps closed. They open
+// nothing: the organisation's document is judged beside this one.
+func locked(d, over policy.Document) []Finding {
+	var all []Finding
+	for _, r := range d.Rules {
+		if r.Effect == policy.Deny {
+			continue
+		}
+		if !over.Grants(r) {
+			all = append(all, Finding{Level: Error, Rule: r.ID, Text: fmt.Sprintf("%s is beyond the limit of the %s", r, over.Name), Hint: "an owner of the organisation can widen its limit"})
+			continue
+		}
+		for _, o := range over.Rules {
+			if o.Effect == policy.Deny && o.Mode != policy.LogOnly && o.Covers(r) {
+				all = append(all, Finding{Level: Error, Rule: r.ID, Text: fmt.Sprintf("%s is denied by the %s (%s)", r, over.Name, o.ID), Hint: "leave it out"})
+				break
+			}
+		}
+	}
+	return all
+}
+
+// tests runs the examples of the document.
+func tests(d policy.Document, organization *policy.Document) []Finding {
+	s, err := policy.New(policy.Grant{Project: &d, Organization: organization})
+	if err != nil {
+		return []Finding{{Level: Error, Text: err.Error(), Hint: cofferdam.HintOf(err)}}
+	}
+	want := map[policy.Effect]cofferdam.Verdict{policy.Allow: cofferdam.Allowed, policy.Ask: cofferdam.Asked, policy.Deny: cofferdam.Refused}
+	var all []Finding
+	for _, t := range d.Tests {
+		if got := s.Decide(t.Query); got.Verdict != want[t.Expect] {
+			all = append(all, Finding{Level: Error, Rule: got.Rule, Text: fmt.Sprintf("%s: expected %s, and it is %s", t.Name, t.Expect, got.Verdict), Hint: got.Reason})
+		}
+	}
+	return all
+}
