@@ -40,13 +40,13 @@ type Store interface {
 	// Answer adds a to an open question and moves it to state; a conflict if it
 	// is not open, or the same person has answered it.
 	Answer(ctx context.Context, id cofferdam.QuestionID, a cofferdam.Answer, state cofferdam.QuestionState) (cofferdam.Question, error)
-	// Use takes one use of an allowed question that has this hash; a conflict if
+	// UseAnswer takes the one use of an allowed question that has this hash; a conflict if
 	// there is none left.
-	Use(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error
+	UseAnswer(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error
 	// EndQuestion ends an open question; one that is not open stays as it is.
 	EndQuestion(ctx context.Context, id cofferdam.QuestionID, state cofferdam.QuestionState, reason string) error
-	// Open returns the questions of all projects that wait.
-	Open(ctx context.Context) ([]cofferdam.Question, error)
+	// OpenQuestions returns those of all projects that wait.
+	OpenQuestions(ctx context.Context) ([]cofferdam.Question, error)
 }
 
 // Options is what a Desk is made from. All fields but Told, Now and Wait are needed.
@@ -88,7 +88,7 @@ func New(o Options) (*Desk, error) {
 // Sweep ends what waited when the process before this one ended: whoever asked
 // is gone.
 func (d *Desk) Sweep(ctx context.Context) error {
-	open, err := d.o.Store.Open(ctx)
+	open, err := d.o.Store.OpenQuestions(ctx)
 	for _, q := range open {
 		err = errors.Join(err, d.end(ctx, q, cofferdam.QuestionVoid, "the server ended while it waited"))
 	}
@@ -278,12 +278,12 @@ func (d *Desk) acceptable(ctx context.Context, op string, q cofferdam.Question, 
 // Use takes the one act that the answer to id lets pass: hash is that of what is
 // about to happen. It is a conflict if it was used, or is about something else.
 func (d *Desk) Use(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error {
-	return d.o.Store.Use(ctx, id, hash)
+	return d.o.Store.UseAnswer(ctx, id, hash)
 }
 
 // Void ends every question of a session that waits under another policy.
 func (d *Desk) Void(ctx context.Context, s cofferdam.SessionID, policy cofferdam.Digest) error {
-	open, err := d.o.Store.Open(ctx)
+	open, err := d.o.Store.OpenQuestions(ctx)
 	for _, q := range open {
 		if q.Session == s && q.Policy != policy {
 			err = errors.Join(err, d.end(ctx, q, cofferdam.QuestionVoid, "the policy was changed while it waited"))

@@ -77,7 +77,7 @@ func (m *memory) Answer(_ context.Context, id cofferdam.QuestionID, a cofferdam.
 	return *q, nil
 }
 
-func (m *memory) Use(_ context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error {
+func (m *memory) UseAnswer(_ context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.find(id)
@@ -97,7 +97,7 @@ func (m *memory) EndQuestion(_ context.Context, id cofferdam.QuestionID, state c
 	return nil
 }
 
-func (m *memory) Open(context.Context) (open []cofferdam.Question, err error) {
+func (m *memory) OpenQuestions(context.Context) (open []cofferdam.Question, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, q := range m.all {

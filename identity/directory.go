@@ -33,14 +33,12 @@ func New(o Options) *Directory {
 
 // member returns somebody with their roles; NotFound if a person is disabled.
 func (d *Directory) member(ctx context.Context, o cofferdam.OrganizationID, who cofferdam.Principal, id string) (Caller, error) {
-	if who.IsPerson() {
-		p, err := d.o.Store.Person(ctx, o, id)
-		if err != nil {
-			return Caller{}, err
-		}
-		if !p.Disabled.IsZero() {
-			return Caller{}, &cofferdam.Error{Op: "identity.Person", Kind: cofferdam.NotFound, Subject: "person " + p.Name, Reason: "is disabled"}
-		}
+	p, err := d.o.Store.Person(ctx, o, id)
+	if err != nil {
+		return Caller{}, err
+	}
+	if !p.Disabled.IsZero() || p.Service != (who.Kind == cofferdam.Service) {
+		return Caller{}, &cofferdam.Error{Op: "identity.Person", Kind: cofferdam.NotFound, Subject: "person " + p.Name, Reason: "is disabled"}
 	}
 	roles, err := d.o.Store.Memberships(ctx, id)
 	return Caller{Principal: who, Member: id, Organization: o, Memberships: roles}, err

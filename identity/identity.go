@@ -49,12 +49,13 @@ func (r Role) Lower(o Role) Role {
 	return r
 }
 
-// Person is somebody with an account.
+// Person is somebody with an account, or a program that has one.
 type Person struct {
 	Schema       string                   `json:"schema"` // cofferdam/person/v1
 	ID           cofferdam.PersonID       `json:"id"`
 	Organization cofferdam.OrganizationID `json:"organization"`
-	Name         string                   `json:"name"` // [a-z0-9][a-z0-9._-]{0,62}, of the organisation
+	Name         string                   `json:"name"`    // [a-z0-9][a-z0-9._-]{0,62}, of the organisation
+	Service      bool                     `json:"service"` // a program's: it signs nothing and answers nothing
 	Created      time.Time                `json:"created"`
 	Disabled     time.Time                `json:"disabled,omitzero"`
 }
@@ -119,6 +120,7 @@ type Store interface {
 	AddFactor(ctx context.Context, f Factor) error
 	Factors(ctx context.Context, p cofferdam.PersonID) ([]Factor, error)
 	RemoveFactor(ctx context.Context, p cofferdam.PersonID, id string) error
+	ChangeFactor(ctx context.Context, id string, data []byte) error
 	// SpendStep marks a TOTP step of a factor as used: a conflict if it was, or
 	// a later one.
 	SpendStep(ctx context.Context, factor string, step int64) error

@@ -148,6 +148,8 @@ func (m *memory) Factors(_ context.Context, p cofferdam.PersonID) (all []Factor,
 
 func (m *memory) RemoveFactor(context.Context, cofferdam.PersonID, string) error { return nil }
 
+func (m *memory) ChangeFactor(context.Context, string, []byte) error { return nil }
+
 func (m *memory) SpendStep(_ context.Context, factor string, step int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,0 +1,226 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"cofferdam"
+	"cofferdam/identity"
+)
+
+// Bounds of lists of accounts.
+const (
+	maxPeople = 10_000
+	maxTokens = 10_000
+)
+
+const personColumns = `SELECT id, organization, name, service, created, disabled FROM person `
+
+func scanPerson(r *sql.Rows) (identity.Person, error) {
+	p, created, disabled := identity.Person{Schema: "cofferdam/person/v1"}, "", ""
+	err := r.Scan(&p.ID, &p.Organization, &p.Name, &p.Service, &created, &disabled)
+	if err == nil {
+		p.Created, err = clock(created)
+	}
+	if err == nil {
+		p.Disabled, err = clock(disabled)
+	}
+	return p, err
+}
+
+// Person finds a person or service account of an organisation by name, id or a
+// unique prefix of it.
+func (s *Store) Person(ctx context.Context, o cofferdam.OrganizationID, name string) (identity.Person, error) {
+	const op = "store.Person"
+	subject := "person " + show(name)
+	if lo, hi, ok := prefix("u", name); ok {
+		p, err := one(ctx, s.read, op, subject, scanPerson, personColumns+`WHERE organization = ? AND id >= ? AND id < ? LIMIT 2`, o, lo, hi)
+		return p, broken(op, s.path, err)
+	}
+	p, err := one(ctx, s.read, op, subject, scanPerson, personColumns+`WHERE organization = ? AND name = ?`, o, name)
+	return p, broken(op, s.path, err)
+}
+
+// People lists those of an organisation, by name.
+func (s *Store) People(ctx context.Context, o cofferdam.OrganizationID) ([]identity.Person, error) {
+	list, err := all(ctx, s.read, scanPerson, personColumns+`WHERE organization = ? ORDER BY name LIMIT ?`, o, maxPeople)
+	return list, broken("store.People", s.path, err)
+}
+
+// AddPerson keeps a new account; a Conflict if the name is taken.
+func (s *Store) AddPerson(ctx context.Context, p identity.Person) error {
+	_, err := s.exec(ctx, "store.AddPerson", `INSERT INTO person VALUES (?, ?, ?, ?, ?, ?)`, p.ID, p.Organization, p.Name, p.Service, stamp(p.Created), stamp(p.Disabled))
+	return err
+}
+
+// DisablePerson closes an account from then on; the zero time opens it again.
+func (s *Store) DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error {
+	const op = "store.DisablePerson"
+	n, err := s.exec(ctx, op, `UPDATE person SET disabled = ? WHERE organization = ? AND id = ?`, stamp(at), o, id)
+	if err == nil && n == 0 {
+		return notFound(op, "person "+show(string(id)))
+	}
+	return err
+}
+
+// Memberships lists the roles of a member.
+func (s *Store) Memberships(ctx context.Context, member string) ([]identity.Membership, error) {
+	list, err := all(ctx, s.read, func(r *sql.Rows) (m identity.Membership, err error) {
+		return m, r.Scan(&m.Member, &m.Project, &m.Role)
+	}, `SELECT member, project, role FROM membership WHERE member = ? ORDER BY project`, member)
+	return list, broken("store.Memberships", s.path, err)
+}
+
+// SetMembership gives a role, or with role "" takes it away. The last owner of
+// an organisation stays.
+func (s *Store) SetMembership(ctx context.Context, o cofferdam.OrganizationID, m identity.Membership) error {
+	const op = "store.SetMembership"
+	return s.change(ctx, op, func(tx *sql.Tx) error {
+		if _, err := one(ctx, tx, op, "member "+show(m.Member), scanPerson, personColumns+`WHERE organization = ? AND id = ?`, o, m.Member); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM membership WHERE member = ? AND project = ?`, m.Member, m.Project); err != nil {
+			return err
+		}
+		if m.Role != "" {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO membership VALUES (?, ?, ?, ?)`, o, m.Member, m.Project, m.Role); err != nil {
+				return err
+			}
+		}
+		var owners int
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM membership m JOIN person p ON p.id = m.member
+			WHERE m.organization = ? AND m.project = '' AND m.role = 'owner' AND p.disabled = '' AND p.service = 0`, o).Scan(&owners); err != nil {
+			return err
+		}
+		if owners == 0 {
+			return conflict(op, "membership", "the organisation would have no owner")
+		}
+		return nil
+	})
+}
+
+const tokenColumns = `SELECT hash, revoked, used, body FROM token `
+
+func scanToken(r *sql.Rows) (t identity.Token, err error) {
+	var hash, revoked, used, body string
+	if err := r.Scan(&hash, &revoked, &used, &body); err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal([]byte(body), &t); err != nil {
+		return t, err
+	}
+	t.Hash = hash
+	if t.Revoked, err = clock(revoked); err == nil {
+		t.Used, err = clock(used)
+	}
+	return t, err
+}
+
+// AddToken keeps a token by its hash.
+func (s *Store) AddToken(ctx context.Context, t identity.Token) error {
+	body, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, "store.AddToken", `INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)`,
+		t.ID, t.Hash, t.Organization, t.Project, t.Member, stamp(t.Expires), stamp(t.Created), string(body))
+	return err
+}
+
+// TokenByHash finds a token of whatever organisation.
+func (s *Store) TokenByHash(ctx context.Context, hash string) (identity.Token, error) {
+	const op = "store.TokenByHash"
+	t, err := one(ctx, s.read, op, "token", scanToken, tokenColumns+`WHERE hash = ?`, hash)
+	return t, broken(op, s.path, err)
+}
+
+// Tokens lists those of an organisation, the newest first.
+func (s *Store) Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]identity.Token, error) {
+	list, err := all(ctx, s.read, scanToken, tokenColumns+`WHERE organization = ? ORDER BY created DESC, id LIMIT ?`, o, maxTokens)
+	return list, broken("store.Tokens", s.path, err)
+}
+
+// RevokeToken ends a token; one that is revoked stays so.
+func (s *Store) RevokeToken(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID, at time.Time) error {
+	const op = "store.RevokeToken"
+	n, err := s.exec(ctx, op, `UPDATE token SET revoked = CASE WHEN revoked = '' THEN ? ELSE revoked END WHERE organization = ? AND id = ?`, stamp(at), o, id)
+	if err == nil && n == 0 {
+		return notFound(op, "token "+show(string(id)))
+	}
+	return err
+}
+
+// UsedToken notes when a token was used last.
+func (s *Store) UsedToken(ctx context.Context, id cofferdam.TokenID, at time.Time) error {
+	_, err := s.exec(ctx, "store.UsedToken", `UPDATE token SET used = ? WHERE id = ?`, stamp(at), id)
+	return err
+}
+
+// AddFactor keeps what a person proves themselves by.
+func (s *Store) AddFactor(ctx context.Context, f identity.Factor) error {
+	_, err := s.exec(ctx, "store.AddFactor", `INSERT INTO factor VALUES (?, ?, ?, ?, ?, 0, ?)`, f.ID, f.Person, f.Kind, f.Name, f.Data, stamp(f.Created))
+	return err
+}
+
+// Factors lists those of a person, the oldest first.
+func (s *Store) Factors(ctx context.Context, p cofferdam.PersonID) ([]identity.Factor, error) {
+	list, err := all(ctx, s.read, func(r *sql.Rows) (f identity.Factor, err error) {
+		var created string
+		if err := r.Scan(&f.ID, &f.Person, &f.Kind, &f.Name, &f.Data, &created); err != nil {
+			return f, err
+		}
+		f.Created, err = clock(created)
+		return f, err
+	}, `SELECT id, person, kind, name, data, created FROM factor WHERE person = ? ORDER BY created, id`, p)
+	return list, broken("store.Factors", s.path, err)
+}
+
+// RemoveFactor forgets one; NotFound if the person has none of that id.
+func (s *Store) RemoveFactor(ctx context.Context, p cofferdam.PersonID, id string) error {
+	const op = "store.RemoveFactor"
+	n, err := s.exec(ctx, op, `DELETE FROM factor WHERE person = ? AND id = ?`, p, id)
+	if err == nil && n == 0 {
+		return notFound(op, "factor "+show(id))
+	}
+	return err
+}
+
+// ChangeFactor writes what a factor holds anew: a passkey counts its uses.
+func (s *Store) ChangeFactor(ctx context.Context, id string, data []byte) error {
+	_, err := s.exec(ctx, "store.ChangeFactor", `UPDATE factor SET data = ? WHERE id = ?`, data, id)
+	return err
+}
+
+// SpendStep marks a step as used; a Conflict if it was, or a later one.
+func (s *Store) SpendStep(ctx context.Context, factor string, step int64) error {
+	const op = "store.SpendStep"
+	n, err := s.exec(ctx, op, `UPDATE factor SET step = ? WHERE id = ? AND step < ?`, step, factor, step)
+	if err == nil && n == 0 {
+		return conflict(op, "code", "it was used already")
+	}
+	return err
+}
+
+// Attempt counts a proof that may be wrong; right forgets them all.
+func (s *Store) Attempt(ctx context.Context, p cofferdam.PersonID, right bool, now, since time.Time) (wrong int, err error) {
+	err = s.change(ctx, "store.Attempt", func(tx *sql.Tx) error {
+		if right {
+			_, err := tx.ExecContext(ctx, `DELETE FROM attempt WHERE person = ?`, p)
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM attempt WHERE person = ? AND time < ?`, p, stamp(since)); err != nil {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempt WHERE person = ?`, p).Scan(&wrong); err != nil {
+			return err
+		}
+		if wrong++; wrong > identity.MaxWrong { // none above it is kept: they would only lock for longer
+			return nil
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO attempt VALUES (?, ?)`, p, stamp(now))
+		return err
+	})
+	return wrong, err
+}

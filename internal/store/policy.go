@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"cofferdam"
+)
+
+// maxPolicies bounds a list of versions.
+const maxPolicies = 1000
+
+const policyColumns = `SELECT organization, project, version, text, digest, state, proposed_by, proposed, decided_by, decided, signature FROM policy `
+
+func scanPolicy(r *sql.Rows) (v cofferdam.PolicyVersion, err error) {
+	var proposed, decided string
+	v.Schema = "cofferdam/policy/v1"
+	if err := r.Scan(&v.Organization, &v.Project, &v.Version, &v.Text, &v.Digest, &v.State, &v.ProposedBy, &proposed, &v.DecidedBy, &decided, &v.Signature); err != nil {
+		return v, err
+	}
+	if v.Proposed, err = clock(proposed); err == nil {
+		v.Decided, err = clock(decided)
+	}
+	return v, err
+}
+
+// Policy returns the document that counts for a project, or with project "" for
+// the organisation; NotFound if there is none.
+func (s *Store) Policy(ctx context.Context, scope cofferdam.Scope) (cofferdam.PolicyVersion, error) {
+	const op = "store.Policy"
+	v, err := one(ctx, s.read, op, "policy", scanPolicy, policyColumns+`WHERE organization = ? AND project = ? AND state = 'taken' ORDER BY version DESC LIMIT 1`, scope.Organization, scope.Project)
+	return v, broken(op, s.path, err)
+}
+
+// PolicyVersion returns one version, whatever became of it.
+func (s *Store) PolicyVersion(ctx context.Context, scope cofferdam.Scope, version int64) (cofferdam.PolicyVersion, error) {
+	const op = "store.PolicyVersion"
+	v, err := one(ctx, s.read, op, "version of the policy", scanPolicy, policyColumns+`WHERE organization = ? AND project = ? AND version = ?`, scope.Organization, scope.Project, version)
+	return v, broken(op, s.path, err)
+}
+
+// PolicyVersions lists them, the newest first.
+func (s *Store) PolicyVersions(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.PolicyVersion, error) {
+	list, err := all(ctx, s.read, scanPolicy, policyColumns+`WHERE organization = ? AND project = ? ORDER BY version DESC LIMIT ?`, scope.Organization, scope.Project, maxPolicies)
+	return list, broken("store.PolicyVersions", s.path, err)
+}
+
+// ProposePolicy keeps a proposal as the next version.
+func (s *Store) ProposePolicy(ctx context.Context, v cofferdam.PolicyVersion) (cofferdam.PolicyVersion, error) {
+	const op = "store.ProposePolicy"
+	v.State = cofferdam.PolicyProposed
+	err := s.change(ctx, op, func(tx *sql.Tx) error {
+		row := tx.QueryRowContext(ctx, `SELECT COALESCE(MAX(version), 0) + 1 FROM policy WHERE organization = ? AND project = ?`, v.Organization, v.Project)
+		if err := row.Scan(&v.Version); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO policy VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', '', '')`,
+			v.Organization, v.Project, v.Version, v.Text, v.Digest, v.State, v.ProposedBy, stamp(v.Proposed))
+		return err
+	})
+	return v, err
+}
+
+// DecidePolicy takes or rejects a proposal, once.
+func (s *Store) DecidePolicy(ctx context.Context, scope cofferdam.Scope, version int64, state cofferdam.PolicyState, by string, at time.Time, signature string) error {
+	const op = "store.DecidePolicy"
+	n, err := s.exec(ctx, op, `UPDATE policy SET state = ?, decided_by = ?, decided = ?, signature = ? WHERE organization = ? AND project = ? AND version = ?`,
+		state, by, stamp(at), signature, scope.Organization, scope.Project, version)
+	if err == nil && n == 0 {
+		return notFound(op, "version of the policy")
+	}
+	return err
+}
