@@ -93,6 +93,12 @@ const (
 	EventGap  = "trace.gap"  // in any log: recording failed for a while, or a torn record was cut
 )
 
+// Fields of decisions.
+const (
+	FieldQuery = "policy_query" // what policy was asked, as JSON (policy.Query)
+	FieldWould = "would_refuse" // rule that is log-only, by which it would not have passed
+)
+
 // Fields of model.call events. A decision has the reserved ones, an outcome the
 // others.
 const (

@@ -41,7 +41,8 @@ type Caller struct {
 	Branch  cofferdam.Ref   // the one ref it may write; "" for none
 	Model   cofferdam.Model // the one provider it may call; zero for none
 	Budget  *budget.Meter   // what its task may spend on models; nil: no limit
-	Policy  *policy.Set
+	Policy  *Rules
+	Ask     Asker              // people; nil: nobody can be asked
 	Record  cofferdam.Recorder // of this session's log
 	Live    context.Context    // ends with the session; every connection dies with it
 	Counts  Counts
@@ -86,6 +87,9 @@ type Request struct {
 	Query    policy.Query      // what policy is asked
 	Fields   map[string]string // for the record; redacted by the recorder
 	Durable  bool              // synced before it happens: ref moves, credentials
+	// Show returns what a person has to see before they allow it; nil: what
+	// Resource and Query say is all there is. It is called only if they are asked.
+	Show func(ctx context.Context) (Shown, error)
 	// Attach adds a credential to the outgoing request, after the decision is
 	// on record; nil if there is none to add.
 	Attach func(ctx context.Context) error

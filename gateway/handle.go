@@ -2,9 +2,9 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"cofferdam"
@@ -14,6 +14,10 @@ import (
 // bounds the record and the work a box can cause; a clone, an install and a
 // day of an agent's work need less than a tenth of it.
 const MaxActs = 200_000
+
+// maxQuery bounds what is put on record of a question to policy, in bytes; one
+// that is longer cannot be asked again.
+const maxQuery = 16 << 10
 
 // outcomeTimeout bounds the recording of an outcome, which goes on when the
 // request itself was cut.
@@ -45,6 +49,11 @@ func Handle(ctx context.Context, c *Caller, r Request, forward func(context.Cont
 	decided, err := record(ctx, c, r, d)
 	if err != nil {
 		return err
+	}
+	if d.Verdict == cofferdam.Asked {
+		if decided, d, err = ask(ctx, c, r, d); err != nil {
+			return err
+		}
 	}
 	if d.Verdict != cofferdam.Allowed {
 		return Refuse(r, d)
@@ -110,12 +119,18 @@ func spend(c *Caller, d *cofferdam.Decision) error {
 
 // record puts the decision on record.
 func record(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (cofferdam.Event, error) {
-	if d.Verdict != cofferdam.Allowed {
+	if d.Verdict == cofferdam.Refused {
 		c.Counts.Refused.Add(1)
 	}
 	e := c.event(r)
 	e.Verdict, e.Rule, e.Reason, e.Durable = d.Verdict, d.Rule, d.Reason, r.Durable
-	e.Fields = maps.Clone(r.Fields)
+	e.Fields = with(r.Fields)
+	if d.Would != "" {
+		e.Fields[cofferdam.FieldWould] = d.Would
+	}
+	if text, err := json.Marshal(r.Query); err == nil && r.Query.Action != "" && len(text) <= maxQuery {
+		e.Fields[cofferdam.FieldQuery] = string(text)
+	}
 	e, err := c.Record.Record(ctx, e)
 	if err != nil {
 		return e, unrecorded(r, err)

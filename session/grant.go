@@ -86,7 +86,7 @@ func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, 
 	p := a.plan
 	c := &gateway.Caller{
 		Scope: p.Scope, Task: p.Task, Session: p.ID, Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: string(phase)},
-		Phase: phase, Policy: set, Record: a.ledger, Live: a.live,
+		Phase: phase, Policy: gateway.NewRules(set), Record: a.ledger, Live: a.live,
 	}
 	if phase == gateway.Work {
 		c.Actor = cofferdam.Principal{Kind: cofferdam.Agent, Name: a.adapter.Name}

@@ -111,7 +111,7 @@ func NewCaller(t testing.TB, g policy.Grant) (*gateway.Caller, *Recorder, contex
 		Actor:   cofferdam.Principal{Kind: cofferdam.Agent, Name: "test"},
 		Phase:   gateway.Work,
 		Branch:  g.Branch,
-		Policy:  set,
+		Policy:  gateway.NewRules(set),
 		Record:  rec,
 		Live:    live,
 	}, rec, end

@@ -45,7 +45,7 @@ func BenchmarkFirstToken(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	caller.Policy, caller.Record = set, log
+	caller.Policy, caller.Record = gateway.NewRules(set), log
 	caller.Model = cofferdam.Model{Name: "provider", Provider: "anthropic", URL: server.URL}
 	g := model.New(model.Options{Dialer: &gateway.Dialer{}, Attach: func(context.Context, cofferdam.Model, http.Header) error { return nil }})
 	through := "http://" + gatewaytest.Serve(b, g, caller, gateway.Target{Host: gateway.ModelHost, Port: 80})

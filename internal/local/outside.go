@@ -67,7 +67,7 @@ func newOutside(ctx context.Context, c config.Config, set *policy.Set, r *record
 	o.end = end
 	o.caller = &gateway.Caller{
 		Scope: scope, Session: r.id, Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "run"}, Phase: gateway.Work,
-		Policy: set, Record: o.refused, Live: live,
+		Policy: gateway.NewRules(set), Record: o.refused, Live: live,
 	}
 	return o, nil
 }

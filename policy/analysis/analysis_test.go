@@ -95,7 +95,7 @@ func ask(t testing.TB, s *policy.Set, seq uint64, q policy.Query) cofferdam.Even
 		t.Fatal(err)
 	}
 	d := s.Decide(q)
-	return cofferdam.Event{Seq: seq, Session: "s-1", Resource: string(q.Host) + q.Name, Verdict: d.Verdict, Rule: d.Rule, Fields: map[string]string{FieldQuery: string(text)}}
+	return cofferdam.Event{Seq: seq, Session: "s-1", Resource: string(q.Host) + q.Name, Verdict: d.Verdict, Rule: d.Rule, Fields: map[string]string{cofferdam.FieldQuery: string(text)}}
 }
 
 func TestSuggestAndReplay(t *testing.T) {
@@ -120,7 +120,7 @@ func TestSuggestAndReplay(t *testing.T) {
 	}
 	events = append(events,
 		cofferdam.Event{Seq: 100, Verdict: cofferdam.Refused, Rule: "act-ceiling"},
-		cofferdam.Event{Seq: 101, Verdict: cofferdam.Refused, Fields: map[string]string{FieldQuery: `{"action":"request","host":"a.test","path":"/[redacted:key]"}`}},
+		cofferdam.Event{Seq: 101, Verdict: cofferdam.Refused, Fields: map[string]string{cofferdam.FieldQuery: `{"action":"request","host":"a.test","path":"/[redacted:key]"}`}},
 		cofferdam.Event{Seq: 102, Outcome: "ok"},
 	)
 	text := Suggest(events)

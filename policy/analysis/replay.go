@@ -11,9 +11,6 @@ import (
 	"cofferdam/policy"
 )
 
-// FieldQuery is the field of a decision's event that has its question.
-const FieldQuery = "query"
-
 // Replay is what a policy makes of old decisions.
 type Replay struct {
 	Schema     string       `json:"schema"` // cofferdam/policy-replay/v1
@@ -65,7 +62,7 @@ func (r *Replay) Add(events []cofferdam.Event, s *policy.Set) {
 // question reads what policy was asked from a decision's event.
 func question(e cofferdam.Event) (policy.Query, bool) {
 	var q policy.Query
-	text, ok := e.Fields[FieldQuery]
+	text, ok := e.Fields[cofferdam.FieldQuery]
 	if !ok || strings.Contains(text, "[redacted") {
 		return q, false
 	}

@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"cofferdam"
+)
+
+// Rules by which an act is refused that a person would have to allow.
+const (
+	RuleNobody   = "nobody-to-ask"  // there is no desk to ask at
+	RuleAnswer   = "not-allowed"    // a person said no, nobody answered, or too much was asked
+	RuleMoved    = "policy-changed" // between question and act
+	RuleUnshown  = "cannot-be-shown"
+	fieldAnswer  = "approval" // id of the question
+	fieldAnswers = "allowed_by"
+)
+
+// Asker puts questions to people; package approval offers it.
+type Asker interface {
+	// Ask returns once people have allowed it, or with a Denied error.
+	Ask(ctx context.Context, q cofferdam.Question) (cofferdam.Question, error)
+	// Use takes the one act that an answer lets pass; a Conflict if there is none.
+	Use(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error
+}
+
+// Shown is what a person sees of an act: its exact bytes.
+type Shown struct {
+	Bytes  []byte // all of it, or the first part
+	Size   int64
+	Digest cofferdam.Digest // of all of it
+	Target string           // version of what is acted on
+}
+
+// Show returns b as what is shown.
+func Show(b []byte, target string) Shown {
+	return Shown{Bytes: b, Size: int64(len(b)), Digest: digest(b), Target: target}
+}
+
+func digest(b []byte) cofferdam.Digest {
+	h := sha256.Sum256(b)
+	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
+}
+
+// ask puts an act before a person and decides anew when there is an answer: what
+// counts is the policy of that moment. The answer is used up by it.
+func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (cofferdam.Event, cofferdam.Decision, error) {
+	refuse := func(rule, reason, hint string) (cofferdam.Event, cofferdam.Decision, error) {
+		d.Verdict, d.Rule, d.Reason, d.Hint, d.Policy = cofferdam.Refused, rule, reason, hint, c.Policy.Digest()
+		e, err := record(ctx, c, r, d)
+		return e, d, err
+	}
+	if c.Ask == nil {
+		return refuse(RuleNobody, "a person would have to allow it, and there is nobody to ask here", "run it as a task of a server")
+	}
+	shown := Show(nil, "")
+	if r.Show != nil {
+		var err error
+		if shown, err = r.Show(ctx); err != nil {
+			reason, hint := Explain(err)
+			return refuse(RuleUnshown, "a person would have to see it whole: "+reason, hint)
+		}
+	}
+	q := question(c, r, d, shown)
+	q, err := c.Ask.Ask(ctx, q)
+	if cofferdam.KindOf(err) == cofferdam.Denied && err != nil {
+		reason, hint := Explain(err)
+		return refuse(RuleAnswer, reason, hint)
+	}
+	if err != nil {
+		return cofferdam.Event{}, d, err
+	}
+	switch again := c.Policy.Decide(r.Query); {
+	case again.Verdict == cofferdam.Refused:
+		return refuse(again.Rule, again.Reason, again.Hint)
+	case again.Policy != d.Policy && again.Verdict == cofferdam.Asked:
+		return refuse(RuleMoved, "the policy was changed while a person was asked", "try again: it is asked anew")
+	default:
+		d = again
+	}
+	if err := c.Ask.Use(ctx, q.ID, q.Hash); err != nil {
+		reason, hint := Explain(err)
+		return refuse(RuleAnswer, reason, hint)
+	}
+	d.Verdict = cofferdam.Allowed
+	r.Fields = with(r.Fields, fieldAnswer, string(q.ID), fieldAnswers, people(q))
+	r.Durable = true
+	e, err := record(ctx, c, r, d)
+	return e, d, err
+}
+
+// question is what a person sees. Its hash binds an answer to this act under
+// this policy.
+func question(c *Caller, r Request, d cofferdam.Decision, s Shown) cofferdam.Question {
+	all, err := json.Marshal([]any{r.Source, r.Kind, r.Resource, r.Query, s.Digest, s.Size, s.Target, d.Policy, c.Session})
+	if err != nil {
+		panic(fmt.Sprintf("gateway: a question always marshals: %v", err)) // texts and numbers; arguments are JSON already
+	}
+	return cofferdam.Question{
+		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.Actor, Source: r.Source, Action: r.Query.Action, Resource: r.Resource,
+		Bytes: s.Bytes, Size: s.Size, Target: s.Target, Hash: digest(all), Policy: d.Policy, Rule: d.Rule, Reason: d.Reason, Needs: 1,
+	}
+}
+
+func people(q cofferdam.Question) string {
+	var s string
+	for i, a := range q.Answers {
+		if i > 0 {
+			s += " "
+		}
+		s += a.By.String()
+	}
+	return s
+}
+
+// with returns a copy of m with more in it.
+func with(m map[string]string, pairs ...string) map[string]string {
+	out := make(map[string]string, len(m)+len(pairs)/2)
+	for k, v := range m {
+		out[k] = v
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}

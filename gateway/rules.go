@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"sync/atomic"
+	"time"
+
+	"cofferdam"
+	"cofferdam/policy"
+)
+
+// Rules are the policy of a session as it is now. What a person opens for a
+// while is in it until its time is over; every decision names the digest of
+// what it was made by. Safe for concurrent use.
+type Rules struct {
+	now  func() time.Time
+	held atomic.Pointer[policy.Set]
+}
+
+// NewRules returns Rules that begin with a set.
+func NewRules(s *policy.Set) *Rules {
+	r := &Rules{now: time.Now}
+	r.held.Store(s)
+	return r
+}
+
+// Set returns what counts now.
+func (r *Rules) Set() *policy.Set {
+	for {
+		s := r.held.Load()
+		if e := s.Expires(); e.IsZero() || r.now().Before(e) {
+			return s
+		}
+		g := s.Grant()
+		g.At = r.now()
+		next, err := policy.New(g)
+		if err != nil {
+			return s // it compiled before: what has expired is left out, so nothing new can be wrong
+		}
+		if r.held.CompareAndSwap(s, next) {
+			return next
+		}
+	}
+}
+
+// Give opens what a person's answer opens. It is an Invalid error if the rule is
+// none, or its id is taken.
+func (r *Rules) Give(given policy.Given) error {
+	for {
+		s := r.Set()
+		g := s.Grant()
+		g.Given, g.At = append(append([]policy.Given{}, g.Given...), given), r.now()
+		next, err := policy.New(g)
+		if err != nil {
+			return err
+		}
+		if r.held.CompareAndSwap(s, next) {
+			return nil
+		}
+	}
+}
+
+// Decide asks what counts now.
+func (r *Rules) Decide(q policy.Query) cofferdam.Decision { return r.Set().Decide(q) }
+
+// Digest identifies what counts now.
+func (r *Rules) Digest() cofferdam.Digest { return r.Set().Digest() }
+
+// Splices says whether TLS to host:port passes unseen.
+func (r *Rules) Splices(host cofferdam.Host, port uint16) bool { return r.Set().Splices(host, port) }
+
+// Rules returns the hosts that the session was given.
+func (r *Rules) Rules() []policy.Rule { return r.Set().Rules() }
