@@ -66,9 +66,11 @@ type Spec struct {
 	// with: whoever was thought dead and comes late gets nothing.
 	Workspace WorkspaceID
 	Epoch     int64
-	// Env is the absolute path of a file-system image on the host, mounted at
-	// EnvDir; "" for none. With SetupPhase it is made if missing, at most
-	// Limits.Disk large, and writable; otherwise it must exist and is read-only.
+	// Env is the absolute path of a file-system image on the host, or of a folder
+	// where the Offer says so, mounted at EnvDir; "" for none. With SetupPhase it is
+	// made if missing, at most Limits.Disk large (a folder is counted, so that it may
+	// be over by what was written last), and writable; otherwise it must exist and is
+	// read-only.
 	Env        string
 	SetupPhase bool
 	Limits     cofferdam.Limits // zero fields: DefaultLimits
