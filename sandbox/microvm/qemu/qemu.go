@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"sync"
 	"time"
@@ -45,15 +44,13 @@ func (q *Monitor) Version(ctx context.Context) (string, error) {
 	if q.known != "" {
 		return q.known, nil
 	}
-	cmd := exec.CommandContext(ctx, qemuProgram, "--version")
-	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	out, err := cmd.Output()
+	said, err := vmm.SaysVersion(ctx, qemuProgram)
 	if err != nil {
 		return "", err
 	}
-	m := qemuVersion.FindStringSubmatch(string(out))
+	m := qemuVersion.FindStringSubmatch(said)
 	if m == nil {
-		return "", fmt.Errorf("%s does not say its version: %.80q", qemuProgram, out)
+		return "", fmt.Errorf("%s does not say its version: %.80q", qemuProgram, said)
 	}
 	q.known = "QEMU " + m[1] + m[2]
 	return q.known, nil
