@@ -9,6 +9,12 @@ import (
 	"cofferdam/sandbox/process"
 )
 
+// look is what a run knows of the host.
+type look = *process.Look
+
+// lookAtHost begins to look.
+func lookAtHost() look { return process.LookAtHost() }
+
 // walls are what a run is enclosed by, for its record.
 const walls = "namespaces landlock seccomp"
 
@@ -23,7 +29,7 @@ func (r *run) box(ctx context.Context) process.OneOff {
 	w := r.workspace
 	o := process.OneOff{
 		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
-		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
+		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(), Look: r.look,
 		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
 		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: func(tap *os.File) error { return r.start(ctx, tap) }, Signals: r.o.Signals,
 		Ended: func(ended sandbox.Result) { r.seal(ended, nil) },

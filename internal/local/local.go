@@ -52,6 +52,7 @@ type run struct {
 	workspace workspace
 	rules     []policy.Rule
 	trust     trust
+	look      look // begun before all else; zero: the box looks
 	env       []string
 	place     *os.Root // the folder of the trace, from before the command; nil for that of the state
 
@@ -72,7 +73,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 func newRun(o Options) *run {
-	return &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s"))}
+	r := &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s"))}
+	if !o.Copy && !asksPreset(o.Allow) { // which takes so long that what was seen would be old
+		r.look = lookAtHost()
+	}
+	return r
 }
 
 // do runs the command by enclose, which opens the record before the command

@@ -36,6 +36,7 @@ type pid1 struct {
 type starting struct {
 	path  string
 	once  bool // it runs a single command, in a process group of its own
+	wire  bool // it makes its network device before it is told what else to build
 	apart bool // in a session of its own even, without a terminal
 	inner bool // in a user namespace of its own, with the ids of a box
 	flags uintptr
@@ -64,6 +65,9 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 		Env: initEnv(s.once), Dir: "/", ExtraFiles: append(s.files, theirs, planFile),
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | s.flags, Setsid: s.apart, Setpgid: s.once && !s.apart},
 	}}
+	if s.wire {
+		p.cmd.Args = append(p.cmd.Args, wall.WireFirst)
+	}
 	for i, f := range s.stdio { // a nil *os.File in an interface would not be nil
 		if f == nil {
 			continue
