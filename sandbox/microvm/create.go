@@ -174,7 +174,7 @@ func (b *box) run(ctx context.Context, from string) error {
 		ID: string(b.spec.ID), KVM: b.spec.Tier == sandbox.MicroVM, UID: b.user, Dir: b.path("view"), Kernel: b.boot.kernel, Initrd: b.boot.initrd,
 		Memory: b.memoryFile(), Size: b.spec.Limits.Memory,
 		CPUs:  min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
-		Group: b.d.cgroups.group(b.spec.Limits), Alone: b.d.cgroups.off,
+		Group: b.d.group(b.spec.Limits), Alone: b.d.groups.None(),
 	}
 	if from != "" {
 		saved := savedIn(from)
@@ -211,7 +211,7 @@ func (b *box) run(ctx context.Context, from string) error {
 	b.setMachine(vm)
 	go b.console.read(ours[0])
 	b.wire.attach(ours[1])
-	if err := b.d.cgroups.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
+	if err := b.d.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	if from != "" {

@@ -91,7 +91,7 @@ func (b *box) Suspend(ctx context.Context) error {
 	b.link.part()
 	b.machine().End()
 	b.setMachine(nil)
-	err = errors.Join(b.d.cgroups.end(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
+	err = errors.Join(b.d.groups.End(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
 	return errors.Join(err, b.standStill(isSuspended, "its memory is on disk"))
 }
 
