@@ -66,6 +66,9 @@ func (c *Cache) look(w Want, d cofferdam.Digest, now time.Time) (hit bool, why s
 	if age := now.Sub(later(e.Created, e.Kept)); age > oldest {
 		return false, fmt.Sprintf("the one there was is older than %s", oldest), nil
 	}
+	if w.Form == Folder && !untouched(c.path(d, ".img")) {
+		return false, "the one there was is not as its setup left it", c.drop(d, "it was not as its setup left it")
+	}
 	if err := os.Chtimes(c.path(d, ".img"), now, now); err != nil {
 		return false, "", unavailable(c.dir, err)
 	}
@@ -102,6 +105,7 @@ func differences(a, b Definition) (names []string) {
 		{"env", slices.Equal(a.Env, b.Env)},
 		{"disk", a.Disk == b.Disk},
 		{"secrets", slices.Equal(a.Secrets, b.Secrets)},
+		{"form", a.Form == b.Form},
 	} {
 		if !d.same {
 			names = append(names, d.name)
@@ -163,7 +167,10 @@ func (c *Cache) List(scope cofferdam.Scope) []Entry {
 			}
 			there = true
 			e.Used = later(e.Used, info.ModTime())
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			if e.Definition.Form == Folder {
+				a, _ := sealed(c.path(e.Digest, suffix)) // 0 of one that will not be used
+				e.Size += a.Bytes
+			} else if st, ok := info.Sys().(*syscall.Stat_t); ok {
 				e.Size += st.Blocks * 512 // images are sparse
 			}
 		}
@@ -185,7 +192,7 @@ func later(a, b time.Time) time.Time {
 // forget removes an image, with the one before it, and keeps why. A box that uses
 // it keeps it until it ends.
 func (c *Cache) forget(d cofferdam.Digest, why string) error {
-	if err := os.Remove(c.path(d, ".before")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.discard(c.path(d, ".before")); err != nil {
 		return err
 	}
 	return c.drop(d, why)
@@ -193,7 +200,7 @@ func (c *Cache) forget(d cofferdam.Digest, why string) error {
 
 // drop removes an image and keeps why, and the one before it.
 func (c *Cache) drop(d cofferdam.Digest, why string) error {
-	if err := os.Remove(c.path(d, ".img")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.discard(c.path(d, ".img")); err != nil {
 		return err
 	}
 	if e, ok := c.read(d); ok {

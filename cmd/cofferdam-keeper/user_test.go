@@ -224,7 +224,7 @@ func TestUserChecks(t *testing.T) {
 	}
 	list := surveys(t, out)
 	s := list[sandbox.GVisor]
-	if !s.Usable || slices.Contains(s.Can, sandbox.CanSetup) || !slices.Contains(s.Can, sandbox.CanKeep) || !slices.Contains(s.Can, sandbox.CanSnapshot) {
+	if !s.Usable || !s.EnvFolder || !slices.Contains(s.Can, sandbox.CanSetup) || !slices.Contains(s.Can, sandbox.CanKeep) || !slices.Contains(s.Can, sandbox.CanSnapshot) {
 		t.Errorf("%+v", s)
 	}
 	if !slices.ContainsFunc(s.Findings, func(f sandbox.Finding) bool {

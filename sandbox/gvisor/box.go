@@ -35,6 +35,7 @@ type box struct {
 	project   uint32       // of the workspace; 0: it is an image
 	kept      *volume.Hold // of the workspace that outlives it; nil for none
 	keepable  bool         // it was made ahead, with a workspace that can be kept
+	env       *os.File     // its environment, held, if that is a folder; nil for none
 	net       *netns.Namespace
 	container *container.Container
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
@@ -85,6 +86,9 @@ func flagsOf(b *box) []string {
 	list := slices.Clone(b.d.flags)
 	if b.d.watched {
 		list = append(list, limitsWatched)
+	}
+	if b.d.o.User && b.spec.Env != "" {
+		list = append(list, envFolder)
 	}
 	switch {
 	case b.project != 0:
@@ -176,10 +180,7 @@ func (b *box) tearDown(reason string) error {
 	} else {
 		errs = append(errs, mount.Unmount(b.path("work")))
 	}
-	errs = append(errs, mount.Unmount(b.path("env")))
-	if b.spec.SetupPhase {
-		errs = append(errs, mount.Flush(b.spec.Env))
-	}
+	errs = append(errs, mount.Unmount(b.path("env")), leaveEnv(b))
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
 	}

@@ -216,7 +216,7 @@ func (c *checker) groups(context.Context) (string, string, error) {
 // disk checks that a workspace can have a real size.
 func (c *checker) disk(context.Context) (string, string, error) {
 	if c.o.User {
-		return "workspaces are in memory, kept ones in folders that are watched; environment images cannot be mounted", "run the keeper as root for kept workspaces with a wall, and for setup", nil
+		return "workspaces are in memory; kept ones, and environments while they are set up, are folders that are watched", "run the keeper as root for kept workspaces and environments with a wall", nil
 	}
 	if _, err := mount.FindProgram(mount.Mkfs); err != nil {
 		return "", "install e2fsprogs", err

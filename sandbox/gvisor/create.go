@@ -99,16 +99,10 @@ func (b *box) abandon(ctx context.Context) {
 
 // checkSpec refuses what cannot be had and fills in what is left open.
 func (d *Driver) checkSpec(s *sandbox.Spec) error {
-	err := s.Complete(sandbox.Rules{
+	return s.Complete(sandbox.Rules{
 		Driver: "gvisor", Tiers: []sandbox.Tier{sandbox.GVisor}, MinMemory: minMemory, MaxCPU: maxCPU, State: d.o.Root, Closed: []string{"/" + programDir},
+		EnvFolder: d.o.User,
 	})
-	switch {
-	case err != nil || !d.o.User:
-		return err
-	case s.Env != "":
-		return userLacks(sandbox.CanSetup, "an environment is a file-system image, and no user may mount one")
-	}
-	return nil
 }
 
 // build puts a box together. Everything it makes is known to tearDown.
@@ -240,20 +234,7 @@ func (b *box) makeDisks(ctx context.Context, from *snapshot.Stored) error {
 	if err := b.makeWorkspace(ctx, size, from); err != nil {
 		return err
 	}
-	if b.spec.Env == "" {
-		return nil
-	}
-	if b.spec.SetupPhase {
-		if _, err := os.Lstat(b.spec.Env); errors.Is(err, os.ErrNotExist) {
-			if err := makeImage(ctx, b.spec.Env, size); err != nil {
-				return missing("environment image", err.Error(), "install e2fsprogs; its folder must be writable", err)
-			}
-		}
-	}
-	if err := b.mount(b.spec.Env, "env", b.spec.SetupPhase); err != nil {
-		return missing("environment image", err.Error(), "remove the image so that it is made again", err)
-	}
-	return nil
+	return makeEnv(ctx, b)
 }
 
 // makeWorkspace makes a workspace that cannot grow beyond size: by project

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/snapshot"
@@ -48,30 +47,19 @@ func (d *Driver) withoutGroups(err error) {
 	d.flags = append(d.flags, "--ignore-cgroups")
 }
 
-// Offers implements sandbox.Driver: what an ordinary user's boxes can do is less.
-func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
-	list, err := d.Lacks.Offers(ctx)
-	if !d.o.User || err != nil {
-		return list, err
+// Offers implements sandbox.Driver.
+func (d *Driver) Offers(context.Context) ([]sandbox.Offer, error) {
+	if d.o.User {
+		return []sandbox.Offer{UserOffer()}, nil
 	}
-	return []sandbox.Offer{UserOffer()}, nil
+	return []sandbox.Offer{sandbox.OfferOf(sandbox.GVisor)}, nil
 }
 
 // UserOffer is what boxes of an ordinary user can do.
 func UserOffer() sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.GVisor)
-	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return c == sandbox.CanSetup
-	})
+	o.EnvFolder = true
 	return o
-}
-
-// userLacks refuses what only root's keeper can do.
-func userLacks(c sandbox.Capability, why string) error {
-	return &cofferdam.Error{
-		Op: "gvisor.Create", Kind: cofferdam.Invalid, Subject: string(c), Reason: "the keeper runs as an ordinary user: " + why,
-		Hint: "ask a keeper that runs as root for a box of tier gvisor; it can",
-	}
 }
 
 // runFolder is where gVisor's own files are: a short path, since there are

@@ -129,18 +129,6 @@ func TestUserLimitsRequired(t *testing.T) {
 	}
 }
 
-// What cannot be had is refused by name.
-func TestUserHasNoEnvironmentImage(t *testing.T) {
-	needUser(t)
-	d := newDriver(t)
-	_, err := d.Create(t.Context(), sandbox.Spec{
-		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small(), Env: "/tmp/x.img", SetupPhase: true,
-	})
-	if cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "root") {
-		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
-	}
-}
-
 // A hog is ended, and the box goes on: no control group does that here.
 func TestUserMemoryIsWatched(t *testing.T) {
 	needUser(t)
