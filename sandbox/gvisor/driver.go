@@ -86,7 +86,7 @@ func New(o Options) (*Driver, error) {
 	state := runFolder(o, name)
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
-	d.snapshots.Dir, d.snapshots.Tier, d.snapshots.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
+	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor)
 	silenceLibrary()
 	// An error here is a finding of Check, and Create refuses.
 	groups, err := findCgroups("/" + name)

@@ -23,7 +23,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	ctx := context.Background()
 	o := options(t)
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := mount.Make(ctx, disk, 384<<20, false, nil); err != nil {
+	if err := mount.Make(ctx, disk, 384<<20, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := mount.Image(disk, o.Root, false); err != nil {

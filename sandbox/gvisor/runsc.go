@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -22,20 +21,9 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"cofferdam/sandbox"
 )
-
-// process guards what belongs to this process as a whole. Making a container
-// moves every thread of it into the box's control group for a moment, reads
-// os.Stdin, os.Stdout and os.Stderr, and runs specutils.ExePath; whoever else
-// starts a program must not do so meanwhile, or it would be in that group too.
-var process sync.RWMutex
-
-// start starts cmd outside every box's control group.
-func start(cmd *exec.Cmd) error {
-	process.RLock()
-	defer process.RUnlock()
-	return cmd.Start()
-}
 
 // Bounds of the files and folders that the kernel of a box keeps in mind. What it
 // does not is asked of the host each time; what it does holds up to three of the
@@ -178,18 +166,21 @@ func execute(conf *config.Config, c *container.Container, args control.ExecArgs)
 	return c.WaitPID(pid)
 }
 
-// newContainer does the part that uses what belongs to the whole process.
-func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (*container.Container, error) {
-	process.Lock()
-	defer process.Unlock()
-	if err := keepPackets(); err != nil {
-		return nil, err
-	}
-	formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
-	os.Stdin, os.Stdout, os.Stderr = in, out, out
-	defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
-	specutils.ExePath = program
-	return container.New(conf, args)
+// newContainer does the part that uses what belongs to this process as a whole:
+// its control group, os.Stdin, os.Stdout and os.Stderr, and specutils.ExePath.
+func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (c *container.Container, err error) {
+	err = sandbox.Alone(func() (err error) {
+		if err := keepPackets(); err != nil {
+			return err
+		}
+		formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
+		os.Stdin, os.Stdout, os.Stderr = in, out, out
+		defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
+		specutils.ExePath = program
+		c, err = container.New(conf, args)
+		return err
+	})
+	return c, err
 }
 
 // Descriptors that the kernel of a box moves its standard streams to. It refuses

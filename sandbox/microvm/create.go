@@ -142,7 +142,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 		}
 	} else if err := mount.Room("microvm.Create", b.path(""), size); err != nil {
 		return err
-	} else if err := mount.Make(ctx, b.path("work.img"), size, false, nil); err != nil {
+	} else if err := mount.Make(ctx, b.path("work.img"), size, false); err != nil {
 		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 	}
 	m := guest.Machine{
@@ -154,7 +154,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 		if b.spec.SetupPhase {
 			m.Env = "rw"
 			if _, err := os.Lstat(b.spec.Env); errors.Is(err, os.ErrNotExist) {
-				if err := mount.Make(ctx, b.spec.Env, size, false, nil); err != nil {
+				if err := mount.Make(ctx, b.spec.Env, size, false); err != nil {
 					return missing("environment image", err.Error(), "install e2fsprogs; its folder must be writable", err)
 				}
 			}

@@ -87,7 +87,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	ctx := context.Background()
 	o, root := stateFolder(t)
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(mount.Make(ctx, disk, 512<<20, false, nil), mount.Image(disk, root, false)); err != nil {
+	if err := errors.Join(mount.Make(ctx, disk, 512<<20, false), mount.Image(disk, root, false)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

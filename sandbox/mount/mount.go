@@ -46,8 +46,8 @@ func BytesPerInode(size int64) int64 {
 
 // Make makes a sparse image with an empty file system of a size in bytes, which
 // belongs to the user of boxes. Without a journal it is for what does not outlive
-// its box. start starts a program; nil: as it is. After an error nothing is left.
-func Make(ctx context.Context, path string, size int64, journal bool, start func(*exec.Cmd) error) (err error) {
+// its box. After an error nothing is left.
+func Make(ctx context.Context, path string, size int64, journal bool) (err error) {
 	program, err := FindProgram(Mkfs)
 	if err != nil {
 		return err
@@ -73,10 +73,7 @@ func Make(ctx context.Context, path string, size int64, journal bool, start func
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if start == nil {
-		start = (*exec.Cmd).Start
-	}
-	if err := start(cmd); err != nil {
+	if err := sandbox.Start(cmd); err != nil {
 		return fmt.Errorf("starting %s: %w", Mkfs, err)
 	}
 	if err := cmd.Wait(); err != nil {

@@ -25,10 +25,10 @@ func TestImageIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
 			dir, image := filepath.Join(parent, "a b\t\\"), filepath.Join(parent, "image")
-			if err := errors.Join(os.Mkdir(dir, 0o700), Make(t.Context(), image, size, journal, nil)); err != nil {
+			if err := errors.Join(os.Mkdir(dir, 0o700), Make(t.Context(), image, size, journal)); err != nil {
 				t.Fatal(err)
 			}
-			if err := Make(t.Context(), image, size, journal, nil); err == nil {
+			if err := Make(t.Context(), image, size, journal); err == nil {
 				t.Error("it was made twice")
 			}
 			if err := Image(image, dir, false); err != nil {

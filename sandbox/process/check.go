@@ -244,7 +244,11 @@ func userNamespace() (string, error) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
 	}
-	if err := cmd.Run(); err != nil {
+	err := sandbox.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return "", fmt.Errorf("making one: %w", err)
 	}
 	if restricted(restrictFile) {

@@ -48,7 +48,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		return os.Chown(dir, sandbox.UserID, sandbox.UserID)
 	}
 	image := b.path("work.img")
-	if err := mount.Make(ctx, image, size, false, nil); err != nil {
+	if err := mount.Make(ctx, image, size, false); err != nil {
 		return err
 	}
 	if err := mount.Image(image, dir, false); err != nil {

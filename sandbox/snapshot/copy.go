@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/sandbox"
 )
 
 // Tree is the one folder of a snapshot that may hold anything: a workspace that
@@ -163,11 +164,7 @@ func (st *Store) run(ctx context.Context, program string, args ...string) error 
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	start := st.Start
-	if start == nil {
-		start = (*exec.Cmd).Start
-	}
-	if err := start(cmd); err != nil {
+	if err := sandbox.Start(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {

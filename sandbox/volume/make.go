@@ -17,7 +17,7 @@ import (
 // the user of boxes. It has a journal, which a workspace that dies with its box
 // has not: this one is mounted again after whatever happened.
 func Make(ctx context.Context, path string, size int64) error {
-	return mount.Make(ctx, path, size, true, nil)
+	return mount.Make(ctx, path, size, true)
 }
 
 // MakeFolder makes an empty folder at path, which belongs to the user of boxes. It

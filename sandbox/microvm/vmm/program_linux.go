@@ -102,7 +102,7 @@ func (g Program) Start() (*Process, error) {
 			return
 		}
 		cmd := g.command(p)
-		if err := cmd.Start(); err != nil {
+		if err := sandbox.Start(cmd); err != nil {
 			started <- err
 			return
 		}

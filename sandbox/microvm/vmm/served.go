@@ -1,12 +1,15 @@
 package vmm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"time"
+
+	"cofferdam/sandbox"
 )
 
 // StartPatience is how long a monitor with an API may take to start a machine. It
@@ -29,11 +32,16 @@ func SaysVersion(ctx context.Context, path string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	out, err := cmd.Output()
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := sandbox.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", path, err)
 	}
-	return string(out), nil
+	return out.String(), nil
 }
 
 // Served is the half of a Running whose monitor has an API over HTTP, and runs
