@@ -161,6 +161,12 @@ type Offsets struct {
 // at the journal's cap the command waits: nothing is lost.
 type Sink func(s Stream, off int64, p []byte) error
 
+// What Status says among the flags where something is looked at and has no wall.
+const (
+	LimitsWatched    = "limits=watched"    // there is no control group: memory is looked at, the processor has no bound
+	WorkspaceWatched = "workspace=watched" // a folder of the host's that is counted: its size is not that of its file system
+)
+
 // Status is what a box really is: what goes into trace and proof.
 type Status struct {
 	ID      cofferdam.BoxID  `json:"id"`

@@ -17,6 +17,7 @@ import (
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -41,11 +42,11 @@ type box struct {
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
 	meter     guest.Meter
-	memories  memories               // that are watched
-	unwatch   func()                 // ends watchMemory; nil before it began
-	wards     wards                  // folders that it writes to and that have no size of their own
-	commands  commands               // that run
-	condemned atomic.Pointer[string] // why it was ended by a ward; nil if it was not
+	memfds    watch.Memfds           // its memory, if it is watched
+	unwatch   func()                 // ends the looking at its memory; nil where nobody looks
+	folders   watch.Folders          // that it writes to and that have no size of their own
+	commands  watch.Commands         // that run
+	condemned atomic.Pointer[string] // why it was ended for what it wrote; nil if it was not
 	relieved  atomic.Int64           // when pid 1 was last asked to end a process, in nanoseconds
 
 	step sync.Mutex // held while the box is stopped, written down or made to go on
@@ -69,9 +70,6 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: flagsOf(b),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Workspace: b.kept.About(),
 	}
-	if w := work(b); w != nil && s.Workspace != nil {
-		s.Workspace.Used = w.held.Load()
-	}
 	s.Changes = b.Life.Changes()
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -85,7 +83,7 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 func flagsOf(b *box) []string {
 	list := slices.Clone(b.d.flags)
 	if b.d.watched {
-		list = append(list, limitsWatched)
+		list = append(list, sandbox.LimitsWatched)
 	}
 	if b.d.o.User && b.spec.Env != "" {
 		list = append(list, envFolder)
@@ -94,7 +92,7 @@ func flagsOf(b *box) []string {
 	case b.project != 0:
 		return append(list, sizedByQuota)
 	case work(b) != nil:
-		return append(list, sizedByWatch)
+		return append(list, sandbox.WorkspaceWatched)
 	case b.d.o.User:
 		return append(list, sizedInMemory)
 	}
@@ -160,7 +158,7 @@ func (b *box) tearDown(reason string) error {
 	}
 	id := string(b.name)
 	var errs []error
-	b.wards.end()
+	b.folders.End()
 	if b.unwatch != nil {
 		b.unwatch()
 	}

@@ -20,6 +20,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/watch"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -247,7 +248,7 @@ func (c *checker) state(context.Context) (string, string, error) {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", "choose a state folder that can be written", fmt.Errorf("%s: %w", dir, err)
 	}
-	free, _, err := mount.Space(dir)
+	free, _, err := watch.Space(dir)
 	if err != nil {
 		return "", "choose a state folder on a local disk", err
 	}

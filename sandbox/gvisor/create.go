@@ -19,6 +19,7 @@ import (
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -66,8 +67,10 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		b.abandon(ctx)
 		return nil, err
 	}
-	b.wards.begin()
-	b.unwatch = b.watchMemory()
+	b.folders.Begin()
+	if d.watched {
+		b.unwatch = watch.Memory(b.spec.Limits.Memory, b.relieve)
+	}
 	if err = b.Life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
 		err = b.GoOn("the commands of its snapshot", sandbox.ByDriver)
 	}
@@ -83,7 +86,10 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
 		dir: d.boxDir(spec.ID),
 	}
-	b.meter.Look, b.meter.Crowded = b.look, b.crowded
+	b.meter.Look = b.look
+	if !d.watched {
+		b.meter.Crowded = func() bool { return b.relieve() > b.spec.Limits.Memory/2 }
+	}
 	return b
 }
 
@@ -205,7 +211,7 @@ func guestOptions(b *box) guest.Options {
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
 			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: identity(b.spec),
 		},
-		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) { return b.commands.begin(id, b.meter.Watch(id)) },
+		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) { return b.commands.Begin(id, b.meter.Watch(id)) },
 		Life:  b.Life,
 	}
 }
@@ -288,7 +294,7 @@ func (b *box) attach(ctx context.Context, ready string) (err error) {
 	}
 	b.spec.Limits.Disk = b.kept.Size
 	if b.d.o.User {
-		guard(b, "work", b.kept.Size, b.kept.Used)
+		b.folders = append(b.folders, b.kept.Watched(b.path("work"), guards(b)))
 	}
 	return nil
 }

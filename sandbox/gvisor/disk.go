@@ -10,7 +10,6 @@ import (
 const (
 	sizedByQuota = "workspace=project-quota"
 	sizedByImage = "workspace=image"
-	sizedByWatch = "workspace=watched" // a folder that is counted; see ward
 )
 
 // inodes is how many files and folders a workspace may have.

@@ -189,11 +189,7 @@ func (d *Driver) endLeftovers() error {
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
 	list, err := d.keeps.List()
 	for _, b := range d.All() {
-		for i := range list {
-			if w := work(b); w != nil && list[i].Box == b.spec.ID {
-				list[i].Used = w.held.Load()
-			}
-		}
+		volume.Now(list, b.kept)
 	}
 	return list, err
 }

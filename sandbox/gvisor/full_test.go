@@ -13,6 +13,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
+	"cofferdam/sandbox/watch"
 )
 
 // TestFullDiskOfTheHost: while a box is written down the disk of the state folder
@@ -84,7 +85,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 // fillUp makes a file that leaves so many bytes of its disk.
 func fillUp(t *testing.T, path string, leave int64) {
 	t.Helper()
-	free, _, err := mount.Space(filepath.Dir(path))
+	free, _, err := watch.Space(filepath.Dir(path))
 	must(t, err)
 	f, err := os.Create(path)
 	must(t, err)

@@ -14,6 +14,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/sandboxtest"
+	"cofferdam/sandbox/watch"
 )
 
 // openIn returns a driver of a state folder that the test's end closes.
@@ -100,7 +101,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	sh(t, b, "head -c 1048576 /dev/urandom >/tmp/f; head -c 1048576 /dev/urandom >/work/f; sync")
 	want, _ := sh(t, b, sums)
 	d.snapshots.Free = -1 << 40 // the check before it is turned off
-	free, _, err := mount.Space(root)
+	free, _, err := watch.Space(root)
 	if err != nil {
 		t.Fatal(err)
 	}

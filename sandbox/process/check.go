@@ -20,6 +20,7 @@ import (
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/wall"
+	"cofferdam/sandbox/watch"
 )
 
 // More layers that boxes of a keeper need.
@@ -194,7 +195,7 @@ func (c *checker) bounds() (string, error) {
 // disk checks that a workspace can have a real size.
 func (c *checker) disk() (string, error) {
 	if c.o.User {
-		return "workspaces are in memory", nil
+		return "workspaces are in memory; kept ones are folders that are watched", nil
 	}
 	if quota.Enforced(c.nearest()) {
 		return "project quotas", nil
@@ -224,7 +225,7 @@ func (c *checker) state() (string, error) {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, err)
 	}
-	free, _, err := mount.Space(dir)
+	free, _, err := watch.Space(dir)
 	return fmt.Sprintf("%s: %d MiB free", dir, free>>20), err
 }
 

@@ -75,7 +75,11 @@ func New(o Options) (*Driver, error) {
 	d.checker = newChecker(o)
 	err = d.prepare()
 	if err == nil {
-		d.keeps, err = volume.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, nil)
+		make := volume.Make
+		if o.User {
+			make = volume.MakeFolder
+		}
+		d.keeps, err = volume.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, make)
 	}
 	if err != nil {
 		return nil, &cofferdam.Error{
@@ -130,7 +134,13 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 }
 
 // Workspaces returns every workspace that is kept.
-func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) { return d.keeps.List() }
+func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
+	list, err := d.keeps.List()
+	for _, b := range d.All() {
+		volume.Now(list, b.kept)
+	}
+	return list, err
+}
 
 // RemoveWorkspace removes a workspace that no box has.
 func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {

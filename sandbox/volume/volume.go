@@ -35,6 +35,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/watch"
 )
 
 const op = "disk.Attach"
@@ -112,9 +113,10 @@ func Of(s sandbox.Spec) Want {
 // Hold is a workspace in the hands of one box.
 type Hold struct {
 	sandbox.Workspace
-	Image string // path of its image
+	Image string // path of its image, or folder
 
 	store *Store
+	live  *watch.Folder // that counts it; nil for an image
 	mu    sync.Mutex
 	lock  *os.File // nil once it is released; guarded by mu
 }
@@ -323,7 +325,7 @@ func (h *Hold) Release(flushed error) error {
 	if err == nil {
 		err = s.count(context.Background(), &a)
 	}
-	if errors.Is(err, ErrUncounted) { // who wants it next is refused
+	if errors.Is(err, watch.ErrUncounted) { // who wants it next is refused
 		err = nil
 	}
 	if err == nil {
