@@ -14,6 +14,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 )
 
 // Folder is the Form of a result that is a folder of files.
@@ -47,8 +48,8 @@ func seal(ctx context.Context, half string, d Definition) error {
 	if _, err := os.Lstat(files); err != nil {
 		return err
 	}
-	used, err := volume.Measure(ctx, files, d.Disk)
-	if err == nil && used.Exceeds(volume.Allowed(d.Disk)) || errors.Is(err, volume.ErrUncounted) {
+	used, err := watch.Measure(ctx, files, volume.Allowed(d.Disk))
+	if err == nil && used.Exceeds(volume.Allowed(d.Disk)) || errors.Is(err, watch.ErrUncounted) {
 		reason := fmt.Sprintf("it left %d MiB in %d files, and %d MiB in %d files may be", used.Bytes>>20, used.Files, d.Disk>>20, volume.Allowed(d.Disk).Files)
 		if err != nil {
 			reason = err.Error()

@@ -15,6 +15,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 )
 
 // files is a setup that leaves a folder with these, and text in the first.
@@ -234,7 +235,7 @@ func TestFolderHasItsSize(t *testing.T) {
 	for i := range volume.Allowed(w.Disk).Files + 1 {
 		many = append(many, fmt.Sprint(i))
 	}
-	deep := strings.Repeat("d/", volume.MaxDepth+1) + "x"
+	deep := strings.Repeat("d/", watch.MaxDepth+1) + "x"
 	for name, build := range map[string]func(context.Context, string) error{
 		"bytes":    files(strings.Repeat("x", 1<<20+1), "big"),
 		"files":    files("", many...),

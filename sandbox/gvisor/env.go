@@ -11,6 +11,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,14 +64,14 @@ func bindEnv(ctx context.Context, b *box) (err error) {
 		return missing("environment folder", err.Error(), "remove the environment so that it is made again", err)
 	}
 	if setup {
-		used, err := volume.Measure(ctx, path, size)
+		used, err := watch.Measure(ctx, path, volume.Allowed(size))
 		if err == nil {
 			err = mount.Room("gvisor.Create", path, size-used.Bytes)
 		}
 		if err != nil {
 			return sandbox.Wrap("gvisor.Create", "environment folder", "remove it so that it is made again", err)
 		}
-		guard(b, "env", size, used.Bytes)
+		b.folders = append(b.folders, watch.NewFolder(b.path("env"), volume.Allowed(size), used.Bytes, guards(b)))
 	}
 	// By what is held, not by its path, which may be another's by now.
 	if err := mount.Bind(fmt.Sprintf("/proc/self/fd/%d", b.env.Fd()), b.path("env"), !setup); err != nil {
