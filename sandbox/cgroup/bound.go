@@ -40,6 +40,9 @@ func (g Groups) NoSwap(memory int64) Setting {
 // SwapAccounted says whether a limit of swap can be set. On version 2 the group
 // at the top has none, and Prepare must have been called.
 func (g Groups) SwapAccounted() bool {
+	if g.None() {
+		return false
+	}
 	file := filepath.Join(g.root, "memory/memory.memsw.limit_in_bytes")
 	if g.V2 {
 		file = g.Dir("memory", "") + "/memory.swap.max"

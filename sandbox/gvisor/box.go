@@ -106,7 +106,7 @@ func (b *box) whyEnded(known string) string {
 	switch {
 	case why != nil:
 		return *why
-	case b.d.cgroups.events(string(b.name)).oomKills > 0:
+	case b.d.cgroups.Events(string(b.name)).OOMKills > 0:
 		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
 	case b.console.err() != nil:
 		return b.console.err().Error()
@@ -133,7 +133,7 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // halfway.
 func (b *box) Destroy(context.Context) error {
 	_ = b.Life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
-	b.d.cgroups.kill(string(b.name))                                             // so that no step of it is waited for
+	b.d.cgroups.Kill(string(b.name))                                             // so that no step of it is waited for
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
 			Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
@@ -172,7 +172,7 @@ func (b *box) tearDown(reason string) error {
 			errs = append(errs, fmt.Errorf("ending sandbox: %w", err))
 		}
 	}
-	errs = append(errs, b.d.cgroups.end(id))
+	errs = append(errs, b.d.cgroups.End(id))
 	if b.kept != nil {
 		errs = append(errs, b.kept.Leave(b.path("work")))
 	} else {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 
 	"cofferdam/sandbox"
@@ -200,15 +201,15 @@ func executable(path string) error {
 }
 
 func (c *checker) groups(context.Context) (string, string, error) {
-	g, err := findCgroups(c.parent)
+	g, err := cgroup.Find(cgroup.Root, c.parent, controllers)
 	switch {
 	case err != nil && c.o.Watched:
 		return "none: " + err.Error() + "; memory of boxes is watched, CPU is not bounded", "run the keeper as root", nil
 	case err != nil && c.o.User:
 		return "", delegate, err
 	case err != nil:
-		return "", "mount the cgroup controllers cpu, memory and pids at " + cgroupRoot + ", writable", err
-	case g.v2:
+		return "", "mount the cgroup controllers cpu, memory and pids at " + cgroup.Root + ", writable", err
+	case g.V2:
 		return "version 2", "", nil
 	}
 	return "version 1", "", nil

@@ -97,7 +97,7 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 // of it must go.
 func (b *box) abandon(ctx context.Context) {
 	_ = b.Life.Move(sandbox.Stopping, "it is not wanted", sandbox.ByDriver)
-	b.d.cgroups.kill(string(b.name))
+	b.d.cgroups.Kill(string(b.name))
 	if left := b.tearDown("it could not be started"); left != nil {
 		b.d.o.Log.ErrorContext(ctx, "removing what is left of a box", slog.Any("box", b.name), slog.Any("err", left))
 	}
@@ -148,7 +148,7 @@ func (b *box) prepare(ctx context.Context, from *snapshot.Stored) error {
 	if err != nil {
 		return err
 	}
-	if err := b.d.cgroups.prepare(); err != nil {
+	if err := b.d.cgroups.Prepare(); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	return bundle{

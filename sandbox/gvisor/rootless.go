@@ -33,7 +33,7 @@ func (d *Driver) withoutGroups(err error) {
 		return
 	}
 	// No trees: every step on control groups does nothing.
-	d.cgroups = cgroups{root: "/nonexistent", parent: d.cgroups.parent}
+	d.cgroups = d.cgroups.Off()
 	d.watched = true
 	d.flags = slices.DeleteFunc(d.flags, func(f string) bool { return strings.HasPrefix(f, "--cpu-num-from-quota") })
 	d.flags = append(d.flags, "--ignore-cgroups")
@@ -129,7 +129,7 @@ func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Store
 // box's files in memory. 0 once it is gone.
 func (b *box) memory() int64 {
 	if !b.d.watched {
-		return b.d.cgroups.memory(string(b.name))
+		return b.d.cgroups.Memory(string(b.name))
 	}
 	return b.memfds.Held(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
 }

@@ -63,7 +63,7 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s.State, s.Reason = last.State, last.Reason
 	if why := b.condemned.Load(); s.State == sandbox.Failed && why != nil {
 		s.Reason = *why
-	} else if s.State == sandbox.Failed && b.d.groups.events(string(b.spec.ID)).oomKills > 0 {
+	} else if s.State == sandbox.Failed && b.d.groups.Events(string(b.spec.ID)).OOMKills > 0 {
 		s.Reason = fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
 	}
 	return s, nil
@@ -133,8 +133,8 @@ func (b *box) Pause(context.Context) error {
 		return err
 	}
 	b.Host.Hold("the box is paused")
-	if err := b.d.groups.freeze(string(b.spec.ID), true); err != nil {
-		return errors.Join(b.failed("Pause", "pause", err), b.d.groups.freeze(string(b.spec.ID), false), b.GoOn("it could not be paused", sandbox.ByDriver))
+	if err := b.d.groups.Freeze(string(b.spec.ID), true); err != nil {
+		return errors.Join(b.failed("Pause", "pause", err), b.d.groups.Freeze(string(b.spec.ID), false), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	b.paused = true
 	return b.Life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
@@ -150,7 +150,7 @@ func (b *box) Resume(context.Context) error {
 	if !b.paused {
 		return nil
 	}
-	if err := b.d.groups.freeze(string(b.spec.ID), false); err != nil {
+	if err := b.d.groups.Freeze(string(b.spec.ID), false); err != nil {
 		return b.failed("Resume", "resume", err)
 	}
 	b.paused = false
@@ -184,7 +184,7 @@ func (b *box) tearDown(reason string) error {
 	if b.gone {
 		return nil
 	}
-	errs := []error{b.d.groups.end(string(b.spec.ID))}
+	errs := []error{b.d.groups.End(string(b.spec.ID))}
 	if b.ended != nil {
 		_ = b.init.cmd.Process.Kill() // it was in no group if its start was cut short
 		<-b.ended
@@ -215,7 +215,7 @@ func (b *box) tearDown(reason string) error {
 
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
-	now := b.d.groups.events(string(b.spec.ID))
+	now := b.d.groups.Events(string(b.spec.ID))
 	full := b.watching.folders.Over() || watch.Full(b.path("work")) || b.project != 0 && watch.Full(b.dir)
-	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
+	return guest.Seen{OOMKills: now.OOMKills, PIDsFull: now.PIDsFull, DiskFull: full}
 }

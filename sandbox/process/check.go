@@ -16,6 +16,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
@@ -52,7 +53,7 @@ type checker struct {
 }
 
 func newChecker(o Options) checker {
-	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", most: hardLimit, tun: "/dev/net/tun", groups: cgroupRoot, landlock: wall.LandlockVersion, seccomp: seccompOffered}
+	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", most: hardLimit, tun: "/dev/net/tun", groups: cgroup.Root, landlock: wall.LandlockVersion, seccomp: seccompOffered}
 }
 
 // probe is one check: the layer, and what it finds.
@@ -182,11 +183,11 @@ func (c *checker) tap() (string, error) {
 }
 
 func (c *checker) bounds() (string, error) {
-	g, err := findGroups(c.groups, "/cofferdam-check")
+	g, err := cgroup.Find(c.groups, "/cofferdam-check", controllers)
 	switch {
 	case err != nil:
 		return "", err
-	case g.v2:
+	case g.V2:
 		return "version 2", nil
 	}
 	return "version 1", nil

@@ -80,7 +80,7 @@ func (b *box) build(ctx context.Context) error {
 	if err := b.makeWorkspace(ctx); err != nil {
 		return workspaceError(err)
 	}
-	if err := b.d.groups.make(string(b.spec.ID), b.spec.Limits); err != nil {
+	if err := b.d.makeGroup(string(b.spec.ID), b.spec.Limits); err != nil {
 		return missing(opCreate, layerGroups, err)
 	}
 	if b.net, err = netns.New(); err != nil {
@@ -147,7 +147,7 @@ func (b *box) enclose() error {
 		return err
 	}
 	b.yield()
-	if err := b.d.groups.add(string(b.spec.ID), b.init.cmd.Process.Pid); err != nil {
+	if err := b.d.groups.Add(string(b.spec.ID), b.init.cmd.Process.Pid); err != nil {
 		return missing(opCreate, layerGroups, err)
 	}
 	if err := b.init.say(0); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/volume"
@@ -43,7 +44,7 @@ type Driver struct {
 	sandbox.Lacks
 	*sandbox.Book[*box]
 	o        Options
-	groups   groups
+	groups   cgroup.Groups
 	watched  bool // there are no control groups
 	projects *quota.Projects
 	keeps    *volume.Store // workspaces
@@ -68,9 +69,9 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), Book: sandbox.NewBook[*box]("process", maxBoxes)}
 	// An error here is a finding of Check, and Create refuses.
 	var err error
-	d.groups, err = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
+	d.groups, err = cgroup.Find(cgroup.Root, "/cofferdam-process-"+hex.EncodeToString(sum[:4]), controllers)
 	if err != nil && o.Watched {
-		d.watched, d.groups.off = true, true
+		d.watched = true
 	}
 	d.checker = newChecker(o)
 	err = d.prepare()
@@ -107,9 +108,9 @@ func (d *Driver) prepare() error {
 		return err
 	}
 	var errs []error
-	for _, id := range d.groups.list() {
+	for _, id := range d.groups.List() {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
-		errs = append(errs, d.groups.end(id))
+		errs = append(errs, d.groups.End(id))
 	}
 	errs = append(errs, d.endStrays())
 	mounts, err := mount.Under(d.o.Root)
@@ -151,6 +152,6 @@ func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) erro
 func (d *Driver) Close(ctx context.Context) error {
 	errs := []error{d.DestroyAll(ctx)}
 	errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, "journal")))
-	d.groups.close()
+	d.groups.Close()
 	return errors.Join(errs...)
 }
