@@ -117,6 +117,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a pool after a claim", "200 milliseconds", "sandbox/gvisor/pool.go", "refillAfter"},
 		{"a pool after a claim", "50 milliseconds", "sandbox/gvisor/pool.go", "shrinkTime"},
 		{"a pool after a claim", "10 seconds", "sandbox/gvisor/pool.go", "warmTime"},
+		{"the first command of a box that was made ahead", "64 KiB", "sandbox/guest/message.go", "StandbyRoom"},
+		{"the first command of a box that was made ahead", "30 seconds", "sandbox/gvisor/name.go", "nameTime"},
 		{"names that the kernel of a gvisor box keeps", "16,384", "sandbox/gvisor/runsc.go", "maxNames"},
 		{"names that the kernel of a gvisor box keeps", "1,000", "sandbox/gvisor/runsc.go", "minNames"},
 		{"names that the kernel of a gvisor box keeps", "2,000", "sandbox/gvisor/runsc.go", "spareDescriptors"},

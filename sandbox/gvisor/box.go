@@ -35,12 +35,14 @@ type box struct {
 	root      string       // its "/", shared with others
 	project   uint32       // of the workspace; 0: it is an image
 	kept      *volume.Hold // of the workspace that outlives it; nil for none
-	keepable  bool         // it was made ahead, with a workspace that can be kept
+	ahead     bool         // it was made before anybody asked for it
+	keepable  bool         // … with a workspace that can be kept
 	env       *os.File     // its environment, held, if that is a folder; nil for none
 	net       *netns.Namespace
 	container *container.Container
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
+	namer     *namer // of a box that waits in the pool
 	meter     guest.Meter
 	memfds    watch.Memfds           // its memory, if it is watched
 	unwatch   func()                 // ends the looking at its memory; nil where nobody looks
@@ -162,6 +164,7 @@ func (b *box) tearDown(reason string) error {
 	if b.unwatch != nil {
 		b.unwatch()
 	}
+	b.namer.close()
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
 	if b.Host != nil {

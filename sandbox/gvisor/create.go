@@ -205,11 +205,15 @@ func (b *box) start(image string, inside [3]*os.File, printed *os.File) (*contai
 }
 
 func guestOptions(b *box) guest.Options {
+	standby := ""
+	if b.ahead {
+		standby = standbyPath()
+	}
 	return guest.Options{
 		Config: guest.Config{
 			UID: sandbox.UserID, GID: sandbox.UserID,
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
-			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: identity(b.spec),
+			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Standby: standby, Identity: identity(b.spec),
 		},
 		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) { return b.commands.Begin(id, b.meter.Watch(id)) },
 		Life:  b.Life,

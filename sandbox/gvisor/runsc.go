@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	_ "gvisor.dev/gvisor/pkg/sentry/platform/systrap" // the one platform we use
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/config"
@@ -132,38 +131,29 @@ func shrink(c *container.Container) error {
 	return conn.Call("Usage.Reduce", &control.UsageReduceOpts{Wait: true}, nil)
 }
 
-// nameBox sets the hostname that c sees: pid 1 may not, so a process does that
-// has this one right and nothing else.
-func nameBox(conf *config.Config, c *container.Container, name string) error {
-	caps := auth.CapabilitySetOf(linux.CAP_SYS_ADMIN)
-	status, err := execute(conf, c, control.ExecArgs{
-		Argv: renameArgs(name), Capabilities: &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
-	})
-	if err == nil && status != 0 {
-		err = fmt.Errorf("status %#x", uint32(status))
-	}
-	if err != nil {
-		return fmt.Errorf("setting hostname: %w", err)
-	}
-	return nil
-}
-
 // execute runs a program beside pid 1, without input, output or environment, and
 // waits for its end or that of the box.
 func execute(conf *config.Config, c *container.Container, args control.ExecArgs) (unix.WaitStatus, error) {
+	pid, err := beside(conf, c, args, nil)
+	if err != nil {
+		return 0, err
+	}
+	return c.WaitPID(pid)
+}
+
+// beside starts a program beside pid 1. files are its descriptors; those of its
+// standard streams that are not among them lead nowhere.
+func beside(conf *config.Config, c *container.Container, args control.ExecArgs, files map[int]*os.File) (pid int32, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer null.Close()
-	own := *conf
+	own, all := *conf, map[int]*os.File{0: null, 1: null, 2: null}
+	maps.Copy(all, files)
 	args.WorkingDirectory, args.NoNewPrivileges = "/", true
-	args.FilePayload = control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil)
-	pid, err := c.Execute(&own, &args)
-	if err != nil {
-		return 0, err
-	}
-	return c.WaitPID(pid)
+	args.FilePayload = control.NewFilePayload(all, nil)
+	return c.Execute(&own, &args)
 }
 
 // newContainer does the part that uses what belongs to this process as a whole:
