@@ -209,6 +209,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"prices", "1,000 dollars", "price.go", "MaxPrice"},
 		{"largest push", "2 GiB", "internal/repo/repo.go", "MaxPush"},
 		{"requests of one session served at once", "4", "gateway/git/gateway.go", "maxExchanges"},
+		{"what a fetch asks for", "16 MiB", "gateway/git/http.go", "maxWants"},
 		{"largest event", "1 MiB", "trace/event.go", "MaxEvent"},
 		{"sockets and descriptors of the host", "16 folders", "sandbox/process/hidden.go", "maxDeaf"},
 		{"`--copy`", "256 folders", "internal/local/copy_linux.go", "maxCopyDepth"},
