@@ -171,6 +171,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"what may not be in a watched folder", "256 folders", "sandbox/watch/measure.go", "MaxDepth"},
 		{"a watched folder over its size", "1 GiB", "sandbox/volume/folder.go", "Grace"},
 		{"a watched folder over its size", "4 MiB", "sandbox/watch/folder.go", "Slack"},
+		{"a full disk under a watched folder", "4 KiB", "sandbox/volume/about.go", "noteSize"},
 		{"workspaces of one tier on one host", "4,096", "sandbox/volume/volume.go", "MaxWorkspaces"},
 		{"names with an address on one wire", "4,096", "gateway/wire/wire.go", "MaxNames"},
 		{"connections of one wire at a time", "256", "gateway/wire/wire.go", "MaxConnections"},

@@ -26,7 +26,7 @@ func TestAsUser(t *testing.T) {
 	}
 	dir, err := programs()
 	must(t, err)
-	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestForkIntoFive", "TestSnapshotIsProved", "TestPoolKeepsWorkspaces", "TestSuspendedMemoryIsProved", "TestUserWatched",
+	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestForkIntoFive", "TestSnapshotIsProved", "TestPoolKeepsWorkspaces", "TestSuspendedMemoryIsProved", "TestUserWatched", "TestUserFullDisk",
 		"TestUserEnvironmentIsAFolder", "TestUserEnvironmentIsWatched", "TestUserEnvironmentIsNoImage", "TestUserMappedMemoryIsWatched", "TestUserWorkspaceOutlivesItsKeeper", "TestUserRunFolderIsShort", "TestUserRunFolderIsOwn")
 }
 
@@ -57,6 +57,19 @@ func TestUserWatched(t *testing.T) {
 	if s, err := newBox(t, newDriver(t)).Status(t.Context()); err != nil || !slices.Contains(s.Flags, "--ignore-cgroups") {
 		t.Errorf("%+v, %v", s, err)
 	}
+}
+
+// TestUserFullDisk: see sandboxtest.FullDisk.
+func TestUserFullDisk(t *testing.T) {
+	needUser(t)
+	sandboxtest.FullDisk(t, func(t *testing.T, root string) sandbox.Driver {
+		o := options(t)
+		o.Root = root
+		d, err := New(o)
+		must(t, err)
+		t.Cleanup(func() { must(t, d.Close(context.Background())) })
+		return d
+	})
 }
 
 // What a process maps counts, not only what passes through gVisor's own process.

@@ -31,7 +31,7 @@ func TestAsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
-		"TestUserWatched", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory",
+		"TestUserWatched", "TestUserFullDisk", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory",
 		"TestUserHostView")
 }
 
@@ -64,6 +64,25 @@ func TestUserWatched(t *testing.T) {
 			t.Errorf("flags %q lack %s; %v", s.Flags, want, err)
 		}
 	}
+}
+
+// TestUserFullDisk: see sandboxtest.FullDisk.
+func TestUserFullDisk(t *testing.T) {
+	needUser(t)
+	sandboxtest.FullDisk(t, func(t *testing.T, root string) sandbox.Driver {
+		o := options(t)
+		o.Root = root
+		d, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return d
+	})
 }
 
 // What cannot be had is refused by name, and is not offered.
