@@ -57,11 +57,22 @@ func (a outfit) prepare(ctx context.Context) error {
 		Scope: a.plan.Scope, Image: a.image.Name, ImageDigest: a.image.Digest, Setup: slices.Concat(installs, a.made.Setup),
 		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk, Secrets: a.made.Secrets, Form: form,
 	}
-	a.env, err = a.o.Environments.Ensure(ctx, environment.Want{
-		Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge,
-	}, func(ctx context.Context, path string) error {
-		return a.setup(ctx, path, installs, allow)
-	})
+	want := environment.Want{Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge}
+	for {
+		a.env, err = a.o.Environments.Ensure(ctx, want, func(ctx context.Context, path string) error {
+			if !a.turns.has(a.plan.ID) {
+				return errNoTurn
+			}
+			return a.setup(ctx, path, installs, allow)
+		})
+		if !errors.Is(err, errNoTurn) {
+			break
+		}
+		// It waits outside: others that want this environment may have the turns.
+		if err := (ticket{a.attempt}).take(ctx, false); err != nil {
+			return err
+		}
+	}
 	if errors.Is(err, environment.ErrTooLarge) {
 		return failFor(cofferdam.ReasonEnvironment, err)
 	}
