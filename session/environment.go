@@ -169,8 +169,11 @@ func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command
 		return err
 	}
 	how := fmt.Sprintf("ended with %d", ran.Exit)
-	if ran.TimedOut {
+	switch {
+	case ran.TimedOut:
 		how = "was not done when its time was up"
+	case ran.Reason != "":
+		how += " (" + clip(ran.Reason, 500) + ")"
 	}
 	why := fmt.Sprintf("%s %s at: %s: %s", what, how, clip(commandText(c), 500), lastLine(ran.tail.String()))
 	// Installers seldom repeat what a gateway told them.
