@@ -5,15 +5,22 @@ import (
 	"os"
 	"path/filepath"
 
+	"cofferdam/internal/config"
+	"cofferdam/internal/local/outside"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/process"
 )
 
-// look is what a run knows of the host.
-type look = *process.Look
+// ownGateways are another program, which few runs need.
+func ownGateways(c config.Config) outside.Gateways {
+	return outside.Program(filepath.Join(c.Programs, "cofferdam-wire"))
+}
 
-// lookAtHost begins to look.
-func lookAtHost() look { return process.LookAtHost() }
+// Look is what a run knows of the host.
+type Look = *process.Look
+
+// LookAtHost begins to look and returns at once.
+func LookAtHost() Look { return process.LookAtHost() }
 
 // walls are what a run is enclosed by, for its record.
 const walls = "namespaces landlock seccomp"
@@ -47,5 +54,5 @@ func (r *run) start(ctx context.Context, tap *os.File) error {
 	if err := r.open(ctx); err != nil {
 		return first(err, tap.Close())
 	}
-	return r.outside.connect(tap)
+	return r.outside.Connect(tap)
 }
