@@ -101,6 +101,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"users of its git processes", "10,000 of", "internal/repo/repo.go", "FirstOfUser"},
 		{"calls of the server before", "30 seconds", "sandbox/keeper/lease.go", "settleTime"},
 		{"a keeper that does not answer", "10 seconds", "sandbox/keeper/server.go", "firstWords"},
+		{"the lock of a keeper that was killed", "10 seconds", "cmd/cofferdam-keeper/keep.go", "letGoTime"},
 		{"a keeper that begins or ends", "30 seconds", "sandbox/keeper/gather.go", "endTime"},
 		{"a call of a server that lost its claim", "1 second", "sandbox/keeper/lease.go", "fencedTime"},
 		{"a call that needs a keeper which has ended", "20 seconds", "sandbox/keeper/revive.go", "reviveWait"},
