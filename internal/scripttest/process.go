@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -134,7 +135,10 @@ func endKeeper(state string) {
 func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, true, "serve [flags]")
 	b := of(ts)
-	b.flags, b.pool = append([]string{"--tier", ts.Getenv("TIER")}, args...), ts.Getenv("POOL")
+	b.flags, b.pool = args, ts.Getenv("POOL")
+	if !slices.Contains(args, "--tier") {
+		b.flags = append([]string{"--tier", ts.Getenv("TIER")}, args...)
+	}
 	err := b.serve(ts.Getenv("BIN"), environ(ts))
 	if _, crashed := os.Stat(filepath.Join(b.state, "crashed")); ts.Getenv("COFFERDAM_DEBUG_CRASH") != "" && crashed == nil {
 		return // it was ready, and killed itself before that was seen
