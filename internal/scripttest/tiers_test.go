@@ -15,13 +15,13 @@ import (
 var (
 	processShort = []string{"attacks/CMP-09", "attacks/RES-01", "attacks/XTK-05"}
 	processAll   = []string{
-		"attacks/CMP-01", "attacks/CMP-02", "attacks/CMP-03", "attacks/CMP-04", "attacks/CMP-05", "attacks/CMP-06", "attacks/CMP-07",
+		"attacks/CMP-01", "attacks/CMP-02", "attacks/CMP-03", "attacks/CMP-04", "attacks/CMP-05", "attacks/CMP-06", "attacks/CMP-07", "attacks/CMP-08",
 		"attacks/CMP-09", "attacks/CMP-15", "attacks/CMP-17", "attacks/CMP-18", "attacks/CMP-20",
 		"attacks/RES-01", "attacks/RES-02", "attacks/RES-04", "attacks/RES-05", "attacks/RES-06", "attacks/RES-08",
-		"attacks/XTK-01", "attacks/XTK-05",
+		"attacks/XTK-01", "attacks/XTK-05", "attacks/XTK-06",
 	}
-	userShort = map[string][]string{"gvisor": {"attacks/XTK-01"}, "process": {"attacks/XTK-05"}}
-	userAll   = []string{"attacks/RES-01", "attacks/RES-05", "attacks/XTK-01", "attacks/XTK-05"}
+	userShort = map[string][]string{"gvisor": {"user/RES-disk", "attacks/XTK-01"}, "process": {"user/RES-memory", "attacks/XTK-05"}}
+	userAll   = []string{"user/RES-memory", "user/RES-disk", "attacks/RES-01", "attacks/RES-05", "attacks/XTK-01", "attacks/XTK-05"}
 )
 
 func scripts(names []string) (files []string) {
@@ -36,11 +36,11 @@ func TestAttacksOfProcess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: as an ordinary user runs what TestScriptsOfUser names")
 	}
-	names := processShort
+	names, bomb := processShort, "0.25"
 	if os.Getenv("COFFERDAM_SOAK") != "" {
-		names = processAll
+		names, bomb = processAll, "4"
 	}
-	runFiles(t, scripts(names), "TIER=process")
+	runFiles(t, scripts(names), "TIER=process", "BOMB="+bomb)
 }
 
 // theirScripts names to a test's process which scripts it runs as an ordinary user.
