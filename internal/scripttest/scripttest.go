@@ -80,7 +80,7 @@ func programs() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, p := range []string{"cofferdam", "cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
+	for _, p := range []string{"cofferdam", "cofferdam-wire", "cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
 		if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
 			return "", fmt.Errorf("run scripts: %s is not built; run make build first", p)
 		}
