@@ -23,7 +23,7 @@ import (
 
 // How long a program may take to be ready, and to end when asked.
 const (
-	readyIn = 60 * time.Second
+	readyIn = 3 * time.Minute
 	endIn   = 20 * time.Second
 )
 
