@@ -168,7 +168,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 }
 
 // run starts the machine and joins it to link, wire and console. With from, a
-// folder, it is one that was saved there, and paused until it is told to go on.
+// folder, it waits for what was saved there to be loaded.
 func (b *box) run(ctx context.Context, from string) error {
 	m := vmm.Machine{
 		ID: string(b.spec.ID), KVM: b.spec.Tier == sandbox.MicroVM, UID: b.user, Dir: b.path("view"), Kernel: b.boot.kernel, Initrd: b.boot.initrd,
@@ -215,7 +215,7 @@ func (b *box) run(ctx context.Context, from string) error {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	if from != "" {
-		return vm.Load(ctx)
+		return nil
 	}
 	return b.joinLine(ctx)
 }
