@@ -115,7 +115,9 @@ func TestKeptTaskAsUser(t *testing.T) {
 	until("on disk", "session.suspended", program, "trace", "export", "t-1")
 	until("on disk", "its memory is on disk", program, "task", "view", "t-1")
 	said(program, "task", "send", "t-1", "tabs-it-is")
-	said(program, "task", "wait", "t-1", "--timeout", "5m")
+	if out, err := run(program, "task", "wait", "t-1", "--timeout", "5m"); err != nil {
+		t.Fatalf("%v: %s\n%s", err, out, said(program, "task", "view", "t-1"))
+	}
 	if got := said("/usr/bin/git", "-C", shop, "show", "cofferdam/t-1-1:answer"); got != "tabs, still there\n" {
 		t.Errorf("it came back with %q", got)
 	}
