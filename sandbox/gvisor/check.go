@@ -294,7 +294,7 @@ func (c *checker) systrap(ctx context.Context) (string, string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()
-	if err := sandbox.Start(cmd); err != nil {
+	if err := cgroup.Start(cmd); err != nil {
 		return "", fix, err
 	}
 	if err := cmd.Wait(); err != nil {

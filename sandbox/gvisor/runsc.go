@@ -21,7 +21,7 @@ import (
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 	"gvisor.dev/gvisor/runsc/specutils"
 
-	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
 
 // Bounds of the files and folders that the kernel of a box keeps in mind. What it
@@ -159,7 +159,7 @@ func beside(conf *config.Config, c *container.Container, args control.ExecArgs, 
 // newContainer does the part that uses what belongs to this process as a whole:
 // its control group, os.Stdin, os.Stdout and os.Stderr, and specutils.ExePath.
 func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (c *container.Container, err error) {
-	err = sandbox.Alone(func() (err error) {
+	err = cgroup.Alone(func() (err error) {
 		if err := keepPackets(); err != nil {
 			return err
 		}

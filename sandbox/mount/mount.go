@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
 
 // FindProgram looks where programs are installed; a service's PATH often lacks
@@ -73,7 +74,7 @@ func Make(ctx context.Context, path string, size int64, journal bool) (err error
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := sandbox.Start(cmd); err != nil {
+	if err := cgroup.Start(cmd); err != nil {
 		return fmt.Errorf("starting %s: %w", Mkfs, err)
 	}
 	if err := cmd.Wait(); err != nil {

@@ -246,7 +246,7 @@ func userNamespace() (string, error) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
 	}
-	err := sandbox.Start(cmd)
+	err := cgroup.Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}

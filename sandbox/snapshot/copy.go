@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
-	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
 
 // Tree is the one folder of a snapshot that may hold anything: a workspace that
@@ -170,7 +170,7 @@ func (st *Store) run(ctx context.Context, program string, args ...string) error 
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := sandbox.Start(cmd); err != nil {
+	if err := cgroup.Start(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"time"
 
-	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
 
 // StartPatience is how long a monitor with an API may take to start a machine. It
@@ -34,7 +34,7 @@ func SaysVersion(ctx context.Context, path string) (string, error) {
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	var out bytes.Buffer
 	cmd.Stdout = &out
-	err := sandbox.Start(cmd)
+	err := cgroup.Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}
