@@ -69,7 +69,9 @@ func (c *Cache) look(w Want, d cofferdam.Digest, now time.Time) (hit bool, why s
 	if w.Form == Folder && !untouched(c.path(d, ".img")) {
 		return false, "the one there was is not as its setup left it", c.drop(d, "it was not as its setup left it")
 	}
-	if err := os.Chtimes(c.path(d, ".img"), now, now); err != nil {
+	// The image itself stays as it is: boxes that were made ahead of it are good
+	// for as long as nobody touches it.
+	if err := os.Chtimes(c.path(d, ".json"), now, now); err != nil {
 		return false, "", unavailable(c.dir, err)
 	}
 	return true, "made " + e.Created.UTC().Format(time.RFC3339), nil
@@ -166,7 +168,7 @@ func (c *Cache) List(scope cofferdam.Scope) []Entry {
 				continue
 			}
 			there = true
-			e.Used = later(e.Used, info.ModTime())
+			e.Used = c.used(e.Digest)
 			if e.Definition.Form == Folder {
 				a, _ := sealed(c.path(e.Digest, suffix)) // 0 of one that will not be used
 				e.Size += a.Bytes
@@ -180,6 +182,17 @@ func (c *Cache) List(scope cofferdam.Scope) []Entry {
 	}
 	slices.Reverse(all)
 	return all
+}
+
+// used returns when an environment was used last: the time of its entry's file.
+func (c *Cache) used(d cofferdam.Digest) time.Time {
+	info, err := os.Stat(c.path(d, ".json"))
+	if err != nil { // of a version that kept no entries
+		if info, err = os.Stat(c.path(d, ".img")); err != nil {
+			return time.Time{}
+		}
+	}
+	return info.ModTime()
 }
 
 func later(a, b time.Time) time.Time {

@@ -242,11 +242,7 @@ func (c *Cache) makeRoom(now time.Time) error {
 	}
 	used := map[string]time.Time{}
 	for _, path := range images {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		used[path] = info.ModTime()
+		used[path] = c.used(digestOf(path))
 	}
 	slices.SortFunc(images, func(a, b string) int { return used[a].Compare(used[b]) })
 	for len(images) >= MaxImages && now.Sub(used[images[0]]) > idle {

@@ -46,9 +46,6 @@ func (c *Cache) Rollback(scope cofferdam.Scope, d cofferdam.Digest, why string, 
 		if errors.Is(err, fs.ErrNotExist) {
 			return noBefore(op, d)
 		}
-		if err == nil {
-			err = os.Chtimes(c.path(d, ".img"), now, now)
-		}
 		if err != nil {
 			return unavailable(c.dir, err)
 		}
