@@ -115,6 +115,9 @@ func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
 		}
 		p.d.o.Log.WarnContext(ctx, "a box that was made ahead does not answer", slog.Any("box", b.name), slog.Any("err", failed))
 		b.abandon(ctx)
+		if ctx.Err() != nil {
+			return nil // whoever asked is gone: the other boxes are as good as before
+		}
 		b = nil
 	}
 }

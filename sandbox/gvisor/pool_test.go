@@ -165,6 +165,29 @@ func TestPoolBoxThatDied(t *testing.T) {
 	}
 }
 
+// TestPoolOfACallerWhoLeaves: whoever asks and is gone costs one box at most.
+func TestPoolOfACallerWhoLeaves(t *testing.T) {
+	d := newPooled(t, 3)
+	first := newBox(t, d).(*box)
+	before := waiting(t, d, 3)
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	spec := first.spec
+	spec.ID = cofferdam.BoxID(cofferdam.NewID("b"))
+	if b := d.pool.claim(gone, spec); b != nil { // the look took no time
+		b.abandon(gone)
+	}
+	left := 0
+	for _, b := range before {
+		if _, err := os.Lstat(b.dir); err == nil {
+			left++
+		}
+	}
+	if left < len(before)-1 {
+		t.Errorf("of %d boxes in the pool %d are left", len(before), left)
+	}
+}
+
 // TestPoolIsOff: without one nothing is made ahead.
 func TestPoolIsOff(t *testing.T) {
 	d := newDriver(t)
