@@ -2,7 +2,7 @@
 export GOTOOLCHAIN := local
 export CGO_ENABLED := 0
 GOFLAGS_BUILD :=
-PROGRAMS := cofferdam cofferdam-server cofferdam-keeper cofferdam-runsc cofferdam-init
+PROGRAMS := cofferdam cofferdam-wire cofferdam-server cofferdam-keeper cofferdam-runsc cofferdam-init
 AGENT ?= loop
 MODEL ?= rehearsal
 ONLY ?=

@@ -73,7 +73,8 @@ type Error struct {
 	Err     error  // the cause; shown only with --debug
 }
 
-// Error returns "subject: reason", the line a person reads.
+// Error returns "subject: reason", the line a person reads: several errors in one
+// stay one line.
 func (e *Error) Error() string {
 	var parts []string
 	if e.Subject != "" {
@@ -81,14 +82,19 @@ func (e *Error) Error() string {
 	}
 	switch {
 	case e.Reason != "":
-		parts = append(parts, e.Reason)
+		parts = append(parts, line(e.Reason))
 	case e.Err != nil:
-		parts = append(parts, e.Err.Error())
+		parts = append(parts, line(e.Err.Error()))
 	}
 	if len(parts) == 0 {
 		return fmt.Sprintf("%s: %s", e.Op, e.Kind)
 	}
 	return strings.Join(parts, ": ")
+}
+
+// line puts the lines of a text into one.
+func line(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
 // Unwrap returns the cause.

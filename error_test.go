@@ -25,3 +25,16 @@ func TestHintOf(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorIsALine: what a person reads of several errors is one line.
+func TestErrorIsALine(t *testing.T) {
+	two := errors.Join(errors.New("no kernel here"), errors.New("and none there"))
+	for name, err := range map[string]error{
+		"as its cause":  &Error{Subject: "kernel", Err: two},
+		"as its reason": &Error{Subject: "kernel", Reason: "\n" + two.Error() + "\r\n"},
+	} {
+		if got := err.Error(); got != "kernel: no kernel here; and none there" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

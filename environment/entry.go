@@ -66,7 +66,12 @@ func (c *Cache) look(w Want, d cofferdam.Digest, now time.Time) (hit bool, why s
 	if age := now.Sub(later(e.Created, e.Kept)); age > oldest {
 		return false, fmt.Sprintf("the one there was is older than %s", oldest), nil
 	}
-	if err := os.Chtimes(c.path(d, ".img"), now, now); err != nil {
+	if w.Form == Folder && !untouched(c.path(d, ".img")) {
+		return false, "the one there was is not as its setup left it", c.drop(d, "it was not as its setup left it")
+	}
+	// The image itself stays as it is: boxes that were made ahead of it are good
+	// for as long as nobody touches it.
+	if err := os.Chtimes(c.path(d, ".json"), now, now); err != nil {
 		return false, "", unavailable(c.dir, err)
 	}
 	return true, "made " + e.Created.UTC().Format(time.RFC3339), nil
@@ -102,6 +107,7 @@ func differences(a, b Definition) (names []string) {
 		{"env", slices.Equal(a.Env, b.Env)},
 		{"disk", a.Disk == b.Disk},
 		{"secrets", slices.Equal(a.Secrets, b.Secrets)},
+		{"form", a.Form == b.Form},
 	} {
 		if !d.same {
 			names = append(names, d.name)
@@ -162,8 +168,11 @@ func (c *Cache) List(scope cofferdam.Scope) []Entry {
 				continue
 			}
 			there = true
-			e.Used = later(e.Used, info.ModTime())
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			e.Used = c.used(e.Digest)
+			if e.Definition.Form == Folder {
+				a, _ := sealed(c.path(e.Digest, suffix)) // 0 of one that will not be used
+				e.Size += a.Bytes
+			} else if st, ok := info.Sys().(*syscall.Stat_t); ok {
 				e.Size += st.Blocks * 512 // images are sparse
 			}
 		}
@@ -173,6 +182,17 @@ func (c *Cache) List(scope cofferdam.Scope) []Entry {
 	}
 	slices.Reverse(all)
 	return all
+}
+
+// used returns when an environment was used last: the time of its entry's file.
+func (c *Cache) used(d cofferdam.Digest) time.Time {
+	info, err := os.Stat(c.path(d, ".json"))
+	if err != nil { // of a version that kept no entries
+		if info, err = os.Stat(c.path(d, ".img")); err != nil {
+			return time.Time{}
+		}
+	}
+	return info.ModTime()
 }
 
 func later(a, b time.Time) time.Time {
@@ -185,7 +205,7 @@ func later(a, b time.Time) time.Time {
 // forget removes an image, with the one before it, and keeps why. A box that uses
 // it keeps it until it ends.
 func (c *Cache) forget(d cofferdam.Digest, why string) error {
-	if err := os.Remove(c.path(d, ".before")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.discard(c.path(d, ".before")); err != nil {
 		return err
 	}
 	return c.drop(d, why)
@@ -193,7 +213,7 @@ func (c *Cache) forget(d cofferdam.Digest, why string) error {
 
 // drop removes an image and keeps why, and the one before it.
 func (c *Cache) drop(d cofferdam.Digest, why string) error {
-	if err := os.Remove(c.path(d, ".img")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.discard(c.path(d, ".img")); err != nil {
 		return err
 	}
 	if e, ok := c.read(d); ok {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/sandbox/snapshot"
 )
 
 // why ensures want and returns whether it was there and the reason.
@@ -73,7 +74,7 @@ func TestRemoveAndPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 		used := now.Add(time.Duration(i) * time.Minute)
-		if err := os.Chtimes(c.path(w.Digest(), ".img"), used, used); err != nil {
+		if err := os.Chtimes(c.path(w.Digest(), ".json"), used, used); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,5 +121,30 @@ func TestEntriesAreBoundedAndNotBelieved(t *testing.T) {
 	}
 	if n := len(c.entries()); n != maxGone {
 		t.Errorf("%d entries", n)
+	}
+}
+
+// Boxes are made ahead of an image as its file is: being used leaves it alone.
+func TestUseTouchesNoImage(t *testing.T) {
+	c := open(t, t.TempDir())
+	w := Want{Definition: Definition{Setup: []string{"a"}}, Name: "a"}
+	first, err := c.Ensure(t.Context(), w, writing("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := snapshot.Touched(first.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := c.used(w.Digest())
+	again, err := c.Ensure(t.Context(), w, writing("y"))
+	if err != nil || again.Path != first.Path {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	if after, err := snapshot.Touched(first.Path); err != nil || after != before {
+		t.Errorf("a hit touched the image: %s, and then %s, %v", before, after, err)
+	}
+	if !c.used(w.Digest()).After(made) {
+		t.Error("a hit is no use")
 	}
 }

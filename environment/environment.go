@@ -1,11 +1,20 @@
 // Package environment keeps what boxes start from: for each definition (image,
 // setup commands, what they could reach) a file-system image with the result of
-// the setup phase, made once and then found by its digest.
+// the setup phase, made once and then found by its digest. Where boxes are an
+// ordinary user's, who can mount none, it is a folder.
 //
 // It never runs a command itself: whoever calls Ensure does, in a box of its
 // own. The invariant: a path that Ensure returns holds the whole result of a
 // setup that succeeded, and it never changes again. A setup that failed or was
 // cut leaves nothing behind.
+//
+// On disk, below the folder given to Open, HEX is the digest of a definition:
+//
+//	HEX.img        the result: an image; or a folder with the files and how they were
+//	HEX.before     the one that it took the place of
+//	HEX.json       what is known of it, also when it is gone
+//	HEX.building   half made; the next Open removes it
+//	HEX.gone-N     a folder that a box still had when it was removed
 package environment
 
 import (
@@ -43,6 +52,7 @@ type Definition struct {
 	Env             []string         `json:"env"`               // of the setup commands
 	Disk            int64            `json:"disk"`              // bytes the result may have
 	Secrets         []string         `json:"secrets,omitempty"` // names of what setup is given and the result does not hold
+	Form            string           `json:"form,omitempty"`    // Folder; "" is an image
 }
 
 // Digest names the definition.
@@ -59,9 +69,14 @@ func (d Definition) Digest() cofferdam.Digest {
 type Cache struct {
 	dir string
 
+	sweeping sync.Mutex // held while what was moved aside is removed
+
 	mu       sync.Mutex
 	building map[cofferdam.Digest]chan struct{} // guarded by mu; closed when the build ends
 }
+
+// ErrTooLarge is of a result that is larger than its definition says.
+var ErrTooLarge = errors.New("more than the limit of disk")
 
 // Open returns the cache in dir, less what an earlier process left half made.
 func Open(dir string) (*Cache, error) {
@@ -72,12 +87,16 @@ func Open(dir string) (*Cache, error) {
 	if err != nil {
 		return nil, unavailable(dir, err)
 	}
-	for _, path := range half {
-		if err := os.RemoveAll(path); err != nil {
+	c := &Cache{dir: dir, building: map[cofferdam.Digest]chan struct{}{}}
+	for _, path := range half { // a box of an earlier server may still write to a folder
+		if err := c.discard(path); err != nil {
 			return nil, unavailable(dir, err)
 		}
 	}
-	return &Cache{dir: dir, building: map[cofferdam.Digest]chan struct{}{}}, nil
+	if err := c.sweep(); err != nil {
+		return nil, unavailable(dir, err)
+	}
+	return c, nil
 }
 
 func unavailable(dir string, err error) error {
@@ -89,7 +108,7 @@ func unavailable(dir string, err error) error {
 
 // Found is an environment that is ready.
 type Found struct {
-	Path   string // of the image; "" if there is no setup
+	Path   string // of the image or folder; "" if there is no setup
 	Digest cofferdam.Digest
 	Hit    bool   // it was there already
 	Why    string // it was there or not, for people
@@ -127,7 +146,7 @@ func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Conte
 		return f, err
 	}
 	defer release()
-	f.Path = c.path(f.Digest, ".img")
+	f.Path = w.in(c.path(f.Digest, ".img"))
 	now := time.Now()
 	if f.Hit, f.Why, err = c.look(w, f.Digest, now); err != nil || f.Hit {
 		return f, err
@@ -135,7 +154,7 @@ func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Conte
 	if err := c.makeRoom(now); err != nil {
 		return f, unavailable(c.dir, err)
 	}
-	before, err := c.make(ctx, f.Digest, build)
+	before, err := c.make(ctx, w.Definition, build)
 	if err != nil {
 		return f, err
 	}
@@ -144,25 +163,46 @@ func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Conte
 
 // make builds beside the final path and moves the result there when it is whole.
 // It returns when the one was made whose place it took, if there was one.
-func (c *Cache) make(ctx context.Context, d cofferdam.Digest, build func(context.Context, string) error) (before time.Time, err error) {
+func (c *Cache) make(ctx context.Context, w Definition, build func(context.Context, string) error) (before time.Time, err error) {
+	d := w.Digest()
 	half := c.path(d, ".building")
-	if err := os.RemoveAll(half); err != nil {
+	if err := c.discard(half); err != nil {
 		return before, unavailable(c.dir, err)
 	}
-	err = build(ctx, half)
+	if w.Form == Folder {
+		if err := os.Mkdir(half, 0o700); err != nil {
+			return before, unavailable(c.dir, err)
+		}
+	}
+	err = build(ctx, w.in(half))
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err == nil {
-		if before, err = c.keep(d); err == nil {
-			err = os.Rename(half, c.path(d, ".img"))
-		}
-		if err == nil {
+		if before, err = c.settle(ctx, w, d, half); err == nil {
 			return before, nil
 		}
-		err = unavailable(c.dir, err)
+		if known := (*cofferdam.Error)(nil); !errors.As(err, &known) {
+			err = unavailable(c.dir, err)
+		}
 	}
-	return before, errors.Join(err, os.RemoveAll(half))
+	return before, errors.Join(err, c.discard(half))
+}
+
+// settle moves what was built into its place.
+func (c *Cache) settle(ctx context.Context, w Definition, d cofferdam.Digest, half string) (before time.Time, err error) {
+	if w.Form == Folder {
+		if err := seal(ctx, half, w); err != nil {
+			return before, err
+		}
+	}
+	if err := c.sweep(); err != nil { // boxes have ended meanwhile
+		return before, err
+	}
+	if before, err = c.keep(d); err != nil {
+		return before, err
+	}
+	return before, c.move(half, c.path(d, ".img"))
 }
 
 // turn waits until nobody builds that definition, and takes the turn.
@@ -191,20 +231,18 @@ func (c *Cache) turn(ctx context.Context, d cofferdam.Digest) (release func(), e
 }
 
 // makeRoom removes the images that were unused for longest, so that one more
-// fits. An image in a box's use stays readable until that box ends: the file
-// goes with its last user.
+// fits. An image in a box's use stays readable until that box ends; see discard.
 func (c *Cache) makeRoom(now time.Time) error {
+	if err := c.sweep(); err != nil {
+		return err
+	}
 	images, err := filepath.Glob(filepath.Join(c.dir, "*.img"))
 	if err != nil {
 		return err
 	}
 	used := map[string]time.Time{}
 	for _, path := range images {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		used[path] = info.ModTime()
+		used[path] = c.used(digestOf(path))
 	}
 	slices.SortFunc(images, func(a, b string) int { return used[a].Compare(used[b]) })
 	for len(images) >= MaxImages && now.Sub(used[images[0]]) > idle {

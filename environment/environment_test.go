@@ -152,7 +152,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Errorf("all in use: %v", err)
 	}
 	before := time.Now().Add(-2 * idle)
-	if err := os.Chtimes(oldest, before, before); err != nil {
+	if err := os.Chtimes(strings.TrimSuffix(oldest, ".img")+".json", before, before); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Ensure(t.Context(), Want{Definition: next}, writing("x")); err != nil {

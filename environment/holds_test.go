@@ -2,9 +2,12 @@ package environment
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Holds finds what it looks for wherever it lies in a file: between two pieces,
@@ -41,6 +44,34 @@ func TestHolds(t *testing.T) {
 			if has, err := Holds(p, found); !has || err != nil {
 				t.Errorf("%s in %s: %v %v", name, p, has, err)
 			}
+		}
+	}
+	for name, hide := range map[string]func(dir string) error{
+		"a name":       func(dir string) error { return os.WriteFile(filepath.Join(dir, string(secret)), nil, 0o600) },
+		"a folder":     func(dir string) error { return os.Mkdir(filepath.Join(dir, "x-"+string(secret)), 0o700) },
+		"a link":       func(dir string) error { return os.Symlink("/"+string(secret), filepath.Join(dir, "link")) },
+		"a pipe":       func(dir string) error { return unix.Mkfifo(filepath.Join(dir, string(secret)), 0o600) },
+		"an attribute": func(dir string) error { return unix.Setxattr(dir, "user.x", secret, 0) },
+		"a name of an attribute": func(dir string) error {
+			file := filepath.Join(dir, "file")
+			return errors.Join(os.WriteFile(file, nil, 0o600), unix.Setxattr(file, "user."+string(secret), nil, 0))
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "folder")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := Holds(dir, found); has || err != nil {
+			t.Errorf("%s: the control has it: %v", name, err)
+		}
+		if err := hide(dir); errors.Is(err, unix.ENOTSUP) {
+			t.Logf("%s: not run here: %v", name, err)
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if has, err := Holds(dir, found); !has || err != nil {
+			t.Errorf("%s: %v %v", name, has, err)
 		}
 	}
 	if _, err := Holds(filepath.Join(t.TempDir(), "gone"), found); err == nil {

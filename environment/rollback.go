@@ -12,7 +12,7 @@ import (
 // keep puts the image that is there aside, before one that was made anew takes
 // its place, and returns when it was made. One is kept of each definition.
 func (c *Cache) keep(d cofferdam.Digest) (made time.Time, err error) {
-	err = os.Rename(c.path(d, ".img"), c.path(d, ".before"))
+	err = c.move(c.path(d, ".img"), c.path(d, ".before"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return made, err
 	}
@@ -42,12 +42,9 @@ func (c *Cache) Rollback(scope cofferdam.Scope, d cofferdam.Digest, why string, 
 		if e.Digest != d {
 			continue
 		}
-		err := os.Rename(c.path(d, ".before"), c.path(d, ".img"))
+		err := c.move(c.path(d, ".before"), c.path(d, ".img"))
 		if errors.Is(err, fs.ErrNotExist) {
 			return noBefore(op, d)
-		}
-		if err == nil {
-			err = os.Chtimes(c.path(d, ".img"), now, now)
 		}
 		if err != nil {
 			return unavailable(c.dir, err)

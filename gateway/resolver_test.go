@@ -22,6 +22,7 @@ func TestResolverAsksForTheVeryName(t *testing.T) {
 	defer server.Close()
 	asked := make(chan string, 16)
 	go func() {
+		defer close(asked) // who reads has closed the server
 		buf := make([]byte, 512)
 		for {
 			n, from, err := server.ReadFromUDP(buf)
@@ -49,10 +50,15 @@ func TestResolverAsksForTheVeryName(t *testing.T) {
 	if _, err := r.LookupNetIP(ctx, "ip4", "absent.test"); err == nil {
 		t.Error("absent.test was found")
 	}
-	close(asked)
+	server.Close()
+	names := 0
 	for name := range asked {
+		names++
 		if name != "absent.test." {
 			t.Errorf("the server was asked for %s", name)
 		}
+	}
+	if names == 0 {
+		t.Error("control: the server was never asked")
 	}
 }

@@ -66,9 +66,11 @@ type Spec struct {
 	// with: whoever was thought dead and comes late gets nothing.
 	Workspace WorkspaceID
 	Epoch     int64
-	// Env is the absolute path of a file-system image on the host, mounted at
-	// EnvDir; "" for none. With SetupPhase it is made if missing, at most
-	// Limits.Disk large, and writable; otherwise it must exist and is read-only.
+	// Env is the absolute path of a file-system image on the host, or of a folder
+	// where the Offer says so, mounted at EnvDir; "" for none. With SetupPhase it is
+	// made if missing, at most Limits.Disk large (a folder is counted, so that it may
+	// be over by what was written last), and writable; otherwise it must exist and is
+	// read-only.
 	Env        string
 	SetupPhase bool
 	Limits     cofferdam.Limits // zero fields: DefaultLimits
@@ -158,6 +160,12 @@ type Offsets struct {
 // An error detaches. Output that the sink does not take stays with the box, and
 // at the journal's cap the command waits: nothing is lost.
 type Sink func(s Stream, off int64, p []byte) error
+
+// What Status says among the flags where something is looked at and has no wall.
+const (
+	LimitsWatched    = "limits=watched"    // there is no control group: memory is looked at, the processor has no bound
+	WorkspaceWatched = "workspace=watched" // a folder of the host's that is counted: its size is not that of its file system
+)
 
 // Status is what a box really is: what goes into trace and proof.
 type Status struct {

@@ -45,6 +45,7 @@ type Rules struct {
 	MaxCPU    float64
 	State     string   // the driver's own folder: no box may see it
 	Closed    []string // more folders in which no file of a Spec may lie
+	EnvFolder bool     // Spec.Env is a folder, see Offer
 }
 
 // Complete refuses what no box can have, and fills in what s leaves open.
@@ -84,7 +85,7 @@ func (s *Spec) Complete(r Rules) error {
 			return err
 		}
 	}
-	if err := cmp.Or(checkImage(op, s.Image, r.State, slices.Contains(can, CanHostView)), checkEnv(op, *s)); err != nil {
+	if err := cmp.Or(checkImage(op, s.Image, r.State, slices.Contains(can, CanHostView)), checkEnv(op, *s, r.EnvFolder)); err != nil {
 		return err
 	}
 	return CheckFiles(op, s.Files, true, append([]string{EnvDir, "/usr", "/run"}, r.Closed...)...)
@@ -189,12 +190,12 @@ func Wrap(op, subject, hint string, err error) error {
 	return &cofferdam.Error{Op: op, Kind: cofferdam.Unavailable, Subject: subject, Reason: err.Error(), Hint: hint, Err: err}
 }
 
-// checkEnv refuses an environment image that cannot be mounted.
-func checkEnv(op string, s Spec) error {
-	subject := fmt.Sprintf("environment image %.200q", s.Env)
+// checkEnv refuses an environment that cannot be mounted.
+func checkEnv(op string, s Spec, folder bool) error {
+	subject := fmt.Sprintf("environment %.200q", s.Env)
 	switch {
 	case s.Env == "" && s.SetupPhase:
-		return Refuse(op, "setup phase", "without an environment image to write", "give Env")
+		return Refuse(op, "setup phase", "without an environment to write", "give Env")
 	case s.Env == "":
 		return nil
 	case !filepath.IsAbs(s.Env) || filepath.Clean(s.Env) != s.Env:
@@ -202,7 +203,9 @@ func checkEnv(op string, s Spec) error {
 	}
 	info, err := os.Lstat(s.Env)
 	switch {
-	case err == nil && !info.Mode().IsRegular():
+	case err == nil && folder && !info.IsDir():
+		return Refuse(op, subject, "not a folder", "")
+	case err == nil && !folder && !info.Mode().IsRegular():
 		return Refuse(op, subject, "not a file", "")
 	case errors.Is(err, fs.ErrNotExist) && s.SetupPhase:
 		return nil

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,37 @@ func TestSpecCompleteRefuses(t *testing.T) {
 	good := Spec{Image: image, Files: []File{{Path: "/workshop", Data: make([]byte, MaxFileBytes)}, {Path: "/etc/x", Link: "/work"}}, Hostname: strings.Repeat("a", 63)}
 	if err := good.Complete(rules(GVisor)); err != nil {
 		t.Errorf("at the bounds: %v", err)
+	}
+}
+
+// An environment is a folder where the driver says so, and an image elsewhere.
+func TestSpecEnvironmentIsAFolder(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(dir, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env         string
+		setup       bool
+		folder, not string // what is refused of a driver of folders, and of another
+	}{
+		{dir, false, "", "not a file"},
+		{dir, true, "", "not a file"},
+		{file, false, "not a folder", ""},
+		{link, false, "not a folder", "not a file"},
+		{link, true, "not a folder", "not a file"},
+		{dir + "/none", true, "", ""},
+		{dir + "/none", false, "cannot be opened", "cannot be opened"},
+		{dir + "/../x", true, "not a clean", "not a clean"},
+	} {
+		for folder, want := range map[bool]string{true: c.folder, false: c.not} {
+			s, r := Spec{Image: HostImage, Env: c.env, SetupPhase: c.setup}, rules(GVisor)
+			r.EnvFolder = folder
+			if err := s.Complete(r); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, setup %v, folders %v: %v, want %q", c.env, c.setup, folder, err, want)
+			}
+		}
 	}
 }
 

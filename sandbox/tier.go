@@ -56,15 +56,17 @@ const (
 type Offer struct {
 	Tier Tier         `json:"tier"`
 	Can  []Capability `json:"can"`
+	// EnvFolder says that Spec.Env is a folder, where others have an image.
+	EnvFolder bool `json:"env_folder,omitempty"`
 }
 
 // abilities is what the drivers of this release can do; TestOffers of each
 // driver holds its row against it.
 var abilities = []Offer{
-	{Process, []Capability{CanPause, CanImage, CanHostView, CanKeep}},
-	{GVisor, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep}},
-	{MicroVM, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
-	{Emulated, []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
+	{Tier: Process, Can: []Capability{CanPause, CanImage, CanHostView, CanKeep}},
+	{Tier: GVisor, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep}},
+	{Tier: MicroVM, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
+	{Tier: Emulated, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
 }
 
 // OfferOf returns what the driver of a tier can do.

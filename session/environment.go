@@ -49,15 +49,33 @@ func (a outfit) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	form, err := a.form(ctx)
+	if err != nil {
+		return err
+	}
 	d := environment.Definition{
 		Scope: a.plan.Scope, Image: a.image.Name, ImageDigest: a.image.Digest, Setup: slices.Concat(installs, a.made.Setup),
-		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk, Secrets: a.made.Secrets,
+		Allow: slices.Concat(text(allow), a.adapter.Allow), Env: a.own(), Disk: a.grant.limits.Disk, Secrets: a.made.Secrets, Form: form,
 	}
-	a.env, err = a.o.Environments.Ensure(ctx, environment.Want{
-		Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge,
-	}, func(ctx context.Context, path string) error {
-		return a.setup(ctx, path, installs, allow)
-	})
+	want := environment.Want{Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge}
+	for {
+		a.env, err = a.o.Environments.Ensure(ctx, want, func(ctx context.Context, path string) error {
+			if !a.turns.has(a.plan.ID) {
+				return errNoTurn
+			}
+			return a.setup(ctx, path, installs, allow)
+		})
+		if !errors.Is(err, errNoTurn) {
+			break
+		}
+		// It waits outside: others that want this environment may have the turns.
+		if err := (ticket{a.attempt}).take(ctx, false); err != nil {
+			return err
+		}
+	}
+	if errors.Is(err, environment.ErrTooLarge) {
+		return failFor(cofferdam.ReasonEnvironment, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,6 +84,17 @@ func (a outfit) prepare(ctx context.Context) error {
 		fieldImage: a.image.Name, fieldDigest: string(a.image.Digest), fieldDropped: strings.Join(dropped, " "),
 		"ignored": strings.Join(a.made.Ignored, " "),
 	})
+}
+
+// form is that of what a setup leaves in a box of the session's tier.
+func (a outfit) form(ctx context.Context) (string, error) {
+	offers, err := a.o.Driver.Offers(ctx)
+	for _, o := range offers {
+		if o.Tier == a.tier() && o.EnvFolder {
+			return environment.Folder, err
+		}
+	}
+	return "", err
 }
 
 // recipe reads the repository's definition from the base commit: what an agent
@@ -140,8 +169,11 @@ func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command
 		return err
 	}
 	how := fmt.Sprintf("ended with %d", ran.Exit)
-	if ran.TimedOut {
+	switch {
+	case ran.TimedOut:
 		how = "was not done when its time was up"
+	case ran.Reason != "":
+		how += " (" + clip(ran.Reason, 500) + ")"
 	}
 	why := fmt.Sprintf("%s %s at: %s: %s", what, how, clip(commandText(c), 500), lastLine(ran.tail.String()))
 	// Installers seldom repeat what a gateway told them.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"cofferdam"
@@ -150,7 +151,7 @@ func fields(events []cofferdam.Event) []string {
 
 // Write of a box under which the process may end: before, or in the middle.
 func (b cuttingBox) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
-	if *b.c.left == 1 && !b.c.before {
+	if b.c.left.Load() == 1 && !b.c.before {
 		p, eof = p[:len(p)/2], false
 	}
 	return b.c.at(func() error { return b.Box.Write(ctx, id, p, eof) })
@@ -159,14 +160,14 @@ func (b cuttingBox) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eo
 // TestLoopSurvivesItsProcess ends the process at every call of a box and at
 // every message: the same end, the same record, and nothing ran twice.
 func TestLoopSurvivesItsProcess(t *testing.T) {
-	left, before, cut := 0, false, func() {}
+	left, before, cut := new(atomic.Int64), false, func() {}
 	b, k := thinking(t, mending, func(o *session.Options) {
-		o.Driver = cutting{o.Driver, &left, before, func() { cut() }}
+		o.Driver = cutting{o.Driver, left, before, func() { cut() }}
 	})
 	count := func(first bool) func() error {
 		return func() error {
 			if before == first {
-				if left--; left == 0 {
+				if left.Add(-1) == 0 {
 					cut()
 					return errCut
 				}
@@ -181,12 +182,13 @@ func TestLoopSurvivesItsProcess(t *testing.T) {
 			p := b.loop()
 			p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/loop-%v-%d", before, n))
 			ctx, cancel := context.WithCancelCause(context.Background())
-			left, cut = n, func() { cancel(errCut) }
+			cut = func() { cancel(errCut) }
+			left.Store(int64(n))
 			b.restart()
 			r, err := b.runner.Run(ctx, p)
-			over := err == nil && left > 0
+			over := err == nil && left.Load() > 0
 			if err != nil {
-				left = 0
+				left.Store(0)
 				b.restart()
 				r = b.run(p)
 			}

@@ -2,11 +2,15 @@ package session_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"cofferdam"
+	"cofferdam/environment"
 	"cofferdam/sandbox"
 	"cofferdam/session"
 )
@@ -208,5 +212,42 @@ func TestTurnsOfTheNextServer(t *testing.T) {
 	a.wantDone(one, two)
 	if n := a.d.mostAwake(); n != 1 {
 		t.Errorf("%d boxes ran at a time", n)
+	}
+}
+
+// TestSetupOfAWaitingTaskHasATurn: a server that finds a box at rest and its
+// environment gone makes that anew only when it is the session's turn.
+func TestSetupOfAWaitingTaskHasATurn(t *testing.T) {
+	a, _, _ := newPair(t, 0.2, 1)
+	q := a.bench.plan(fmt.Sprintf("while [ ! -e %s/end ]; do sleep 0.05; done", a.scripts))
+	q.Number, q.Branch = 8, "refs/heads/cofferdam/t-8-1"
+	a.base = a.commit(map[string]string{environment.RecipePath: `setup = ["echo made > made"]`})
+	p := a.plan()
+	steps := func(p session.Plan, step string) int { return a.count(p, cofferdam.EventSessionState, "step", step) }
+	ctx, cancel := context.WithCancelCause(context.Background())
+	one := a.start(ctx, p)
+	a.let("go")
+	a.rested(p)
+	cancel(errCut)
+	<-one
+	if err := os.RemoveAll(filepath.Join(a.dir, "env")); err != nil {
+		t.Fatal(err)
+	}
+	a.restart()
+	two := a.start(context.Background(), q)
+	a.poll("the other runs", func() bool { return steps(q, "ready") == 1 })
+	one = a.start(context.Background(), p)
+	a.poll("it waits for its turn", func() bool { return a.queued(p) == 1 })
+	if n := steps(p, "setup"); n != 1 {
+		t.Errorf("%d setups while the other has the turn, the first of an earlier server", n)
+	}
+	a.let("end")
+	if got := <-two; got.err != nil || got.result.Failure != "" {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	a.send("tabs")
+	a.wantDone(one)
+	if n := steps(p, "setup"); n != 2 {
+		t.Errorf("%d setups, and its environment was gone", n)
 	}
 }

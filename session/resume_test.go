@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"cofferdam"
@@ -100,19 +101,19 @@ func normal(s string) string {
 // something: before it happens, or after.
 type cutting struct {
 	sandbox.Driver
-	left   *int
+	left   *atomic.Int64 // calls until then; some come at the same time
 	before bool
 	cut    func()
 }
 
 func (c cutting) at(do func() error) error {
-	*c.left--
-	if *c.left == 0 && c.before {
+	n := c.left.Add(-1)
+	if n == 0 && c.before {
 		c.cut()
 		return errCut
 	}
 	err := do()
-	if *c.left == 0 {
+	if n == 0 {
 		c.cut()
 		return errCut
 	}
@@ -154,9 +155,9 @@ func (b cuttingBox) Destroy(ctx context.Context) error {
 // TestEndOfTheProcessAtEveryCall cuts the process before and after every call
 // to the boxes, and each time another process has to come to the same end.
 func TestEndOfTheProcessAtEveryCall(t *testing.T) {
-	left, before, cut := 0, false, func() {}
+	left, before, cut := new(atomic.Int64), false, func() {}
 	b := newBench(t, func(o *session.Options) {
-		o.Driver = cutting{o.Driver, &left, before, func() { cut() }}
+		o.Driver = cutting{o.Driver, left, before, func() { cut() }}
 		o.Env = pretendClaude(t)
 	})
 	for name, make := range map[string]func() session.Plan{
@@ -171,15 +172,16 @@ func TestEndOfTheProcessAtEveryCall(t *testing.T) {
 				p := make()
 				p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/%s-%v-%d", name, before, n))
 				ctx, cancel := context.WithCancelCause(context.Background())
-				left, cut = n, func() { cancel(errCut) }
+				cut = func() { cancel(errCut) }
+				left.Store(int64(n))
 				if err := os.RemoveAll(filepath.Join(b.dir, "env")); err != nil {
 					t.Fatal(err)
 				}
 				b.restart()
 				r, err := b.runner.Run(ctx, p)
-				over := err == nil && left > 0
+				over := err == nil && left.Load() > 0
 				if err != nil {
-					left = 0
+					left.Store(0)
 					b.restart()
 					r = b.run(p)
 				}

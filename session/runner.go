@@ -195,14 +195,29 @@ func (f *failure) Error() string { return f.reason }
 func fail(code, reason string) error { return &failure{code, reason} }
 
 // failFor makes a failure of what is wrong with the task itself; other errors
-// stay what they are.
+// stay what they are. One that may pass says what it was about, should it not.
 func failFor(code string, err error) error {
 	switch cofferdam.KindOf(err) {
 	case cofferdam.Invalid, cofferdam.Denied, cofferdam.NotFound, cofferdam.Forbidden:
 		return fail(code, err.Error()+" ("+cofferdam.HintOf(err)+")")
+	case cofferdam.Unavailable, cofferdam.Exhausted:
+		return &Accident{code, err}
 	}
 	return err
 }
+
+// Accident is an error of this machine that Run returns, with what it was about: the
+// reason code for a session that is given up because of it.
+type Accident struct {
+	Code string
+	Err  error
+}
+
+// Error returns the cause's text.
+func (a *Accident) Error() string { return a.Err.Error() }
+
+// Unwrap returns the cause.
+func (a *Accident) Unwrap() error { return a.Err }
 
 // settle turns how the steps ended into the session's result and puts it on
 // record. An error that is no finding is returned: the session is not over.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,11 +28,11 @@ func TestEndOfTheProcessWhileMessagesAreDelivered(t *testing.T) {
 		2) kill -9 $$;;
 		esac
 		end "turn $TURN"`)
-	left, before, cut := 0, false, func() {}
+	left, before, cut := new(atomic.Int64), false, func() {}
 	change := b.change
 	b.change = func(o *session.Options) {
 		change(o)
-		o.Driver = cutting{o.Driver, &left, before, func() { cut() }}
+		o.Driver = cutting{o.Driver, left, before, func() { cut() }}
 	}
 	for _, before = range []bool{true, false} {
 		for n := 1; ; n++ {
@@ -41,13 +42,14 @@ func TestEndOfTheProcessWhileMessagesAreDelivered(t *testing.T) {
 			p := b.pretended()
 			p.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/steer-%v-%d", before, n))
 			ctx, cancel := context.WithCancelCause(context.Background())
-			left, cut = n, func() { cancel(errCut) }
+			cut = func() { cancel(errCut) }
+			left.Store(int64(n))
 			b.restart()
 			stop := b.sendOnce(m, "while thinking")
 			r, err := b.runner.Run(ctx, p)
-			over := err == nil && left > 0
+			over := err == nil && left.Load() > 0
 			if err != nil {
-				left = 0
+				left.Store(0)
 				b.restart()
 				r = b.run(p)
 			}

@@ -2,9 +2,11 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/session"
 )
@@ -44,5 +46,23 @@ func TestWeakerBoxIsRefused(t *testing.T) {
 		if strings.Contains(string(e.Kind), "agent") {
 			t.Errorf("something ran: %+v", e)
 		}
+	}
+}
+
+// lacking is a driver that lacks a layer of the host's.
+type lacking struct{ sandbox.Driver }
+
+func (lacking) Create(context.Context, sandbox.Spec) (sandbox.Box, error) {
+	return nil, &cofferdam.Error{Op: "lacking.Create", Kind: cofferdam.Unavailable, Subject: "kernel for machines", Reason: "there is none", Hint: "install one"}
+}
+
+// TestBoxThatCannotBeHad: it may be had later, so the session is not over. Whoever
+// gives it up knows that it was for want of a box.
+func TestBoxThatCannotBeHad(t *testing.T) {
+	b := newBench(t, func(o *session.Options) { o.Driver = lacking{o.Driver} })
+	_, err := b.runner.Run(context.Background(), b.plan("true"))
+	var a *session.Accident
+	if !errors.As(err, &a) || a.Code != cofferdam.ReasonEnvironment || cofferdam.KindOf(err) != cofferdam.Unavailable || cofferdam.HintOf(err) != "install one" {
+		t.Errorf("%v (%s)", err, cofferdam.HintOf(err))
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,6 +68,13 @@ func (t *turns) leave(p *place) {
 	}
 }
 
+// has says whether a session has its turn.
+func (t *turns) has(id cofferdam.SessionID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[id]
+}
+
 // waits says whether a session does.
 func (t *turns) waits(id cofferdam.SessionID) bool {
 	t.mu.Lock()
@@ -80,6 +88,10 @@ func (t *turns) wanted() bool {
 	defer t.mu.Unlock()
 	return len(t.queue) > 0
 }
+
+// errNoTurn says that an environment has to be made for a session whose box rests,
+// and that has no turn for the box of its setup.
+var errNoTurn = errors.New("it is not its turn")
 
 // ticket is the part of a session that is about its turn.
 type ticket struct{ *attempt }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,9 +94,13 @@ func (k *Keeper) read(ctx context.Context, r Record, tips []cofferdam.Commit, to
 
 // speak runs the script and takes down what it says.
 func speak(ctx context.Context, box sandbox.Box, r Record, to *os.File) (int64, error) {
+	status, err := box.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
 	c := sandbox.Command{
 		ID: "export", Shell: exportScript, Timeout: exportTimeout,
-		Env: []string{"TIPS=" + tipsFile, fmt.Sprintf("NOTE=What was not committed in the workspace of %s, attempt %d.", short(r), r.attempt())},
+		Env: append(left(status), "TIPS="+tipsFile, fmt.Sprintf("NOTE=What was not committed in the workspace of %s, attempt %d.", short(r), r.attempt())),
 	}
 	if err := box.Start(ctx, c); err != nil {
 		return 0, err
@@ -124,6 +129,15 @@ func speak(ctx context.Context, box sandbox.Box, r Record, to *os.File) (int64, 
 	}
 	_, err = to.Seek(0, io.SeekStart)
 	return size, err
+}
+
+// left says, for the script, how many KiB are left of a workspace that shows in the
+// box with the size of the host's disk.
+func left(s sandbox.Status) []string {
+	if s.Workspace == nil || !slices.Contains(s.Flags, sandbox.WorkspaceWatched) {
+		return nil
+	}
+	return []string{fmt.Sprintf("LEFT=%d", max(0, s.Workspace.Size-s.Workspace.Used)>>10)}
 }
 
 var errTooLarge = errors.New("too large")

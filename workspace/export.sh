@@ -11,10 +11,11 @@ unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 theirs=/work/.git
 format=sha1
 if [ "$(head -n 1 "$TIPS" | wc -c)" -gt 42 ]; then format=sha256; fi
-# What is written goes where more is free.
+# What is written goes where more is free. Of a folder that is watched df knows
+# nothing: LEFT has the KiB that are left of its size.
 free() { df -Pk "$1" | awk 'NR==2 {print $4}'; }
 at=/tmp
-if [ "$(free /work)" -gt "$(free /tmp)" ]; then at=/work; fi
+if [ "${LEFT:-$(free /work)}" -gt "$(free /tmp)" ]; then at=/work; fi
 dir=$(mktemp -d $at/.export-XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 ours=$dir/git

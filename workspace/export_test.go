@@ -50,6 +50,50 @@ func workspaceOf(t *testing.T, d sandbox.Driver, tips, text string) (bundle []by
 	return bundle
 }
 
+// TestExportGoesWhereRoomIs: what an export writes does not fill a workspace whose
+// file system is the host's: it goes where more is left.
+func TestExportGoesWhereRoomIs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the fake driver makes namespaces")
+	}
+	d, err := sandboxtest.NewFake(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	b, err := d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.None, Image: "host", Files: []sandbox.File{{Path: tipsFile}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Destroy(t.Context())
+	const see = `mkdir -p /tmp/bin; printf '#!/bin/sh\necho "$2" >>/tmp/where; exec /usr/bin/mktemp "$@"' >/tmp/bin/mktemp; chmod +x /tmp/bin/mktemp; export PATH=/tmp/bin:$PATH
+`
+	kept := func(size, used int64, flags ...string) sandbox.Status {
+		return sandbox.Status{Flags: flags, Workspace: &sandbox.Workspace{Size: size, Used: used}}
+	}
+	for i, c := range []struct {
+		status sandbox.Status
+		want   string
+	}{
+		{kept(64<<20, 64<<20, sandbox.WorkspaceWatched), "/tmp/"},
+		{kept(64<<20, 80<<20, sandbox.WorkspaceWatched), "/tmp/"},
+		{kept(1<<60, 1<<20, sandbox.WorkspaceWatched), "/work/"},
+		{kept(64<<20, 64<<20), ""}, // an image: df knows
+		{sandbox.Status{}, ""},
+	} {
+		env := left(c.status)
+		if (len(env) > 0) != (c.want != "") {
+			t.Fatalf("%+v: %q", c.status, env)
+		}
+		var out bytes.Buffer
+		id := cofferdam.ExecID(fmt.Sprint("export", i))
+		r, err := sandbox.Run(t.Context(), b, sandbox.Command{ID: id, Shell: see + "echo new >/work/new\n(" + exportScript + ") >/dev/null; cat /tmp/where; rm /tmp/where", Env: append(env, "TIPS="+tipsFile, "NOTE=x")}, &out, os.Stderr)
+		if got := out.String(); err != nil || r.Exit != 0 || !strings.HasPrefix(got, c.want) || !strings.Contains(got, "/.export-") {
+			t.Errorf("%+v: %q, %+v, %v", c.status, got, r, err)
+		}
+	}
+}
+
 func git(t *testing.T, args ...string) string {
 	t.Helper()
 	c := exec.Command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...)...)

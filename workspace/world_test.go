@@ -246,8 +246,9 @@ type reader struct {
 	w *world
 }
 
-func (r reader) Start(context.Context, sandbox.Command) error { return nil }
-func (r reader) Destroy(context.Context) error                { return nil }
+func (r reader) Status(context.Context) (sandbox.Status, error) { return sandbox.Status{}, nil }
+func (r reader) Start(context.Context, sandbox.Command) error   { return nil }
+func (r reader) Destroy(context.Context) error                  { return nil }
 func (r reader) Attach(_ context.Context, _ cofferdam.ExecID, _ sandbox.Offsets, sink sandbox.Sink) (sandbox.Result, error) {
 	err := sink(sandbox.Stdout, 0, []byte(r.w.says))
 	if err == nil {

@@ -37,6 +37,7 @@ type command struct {
 	inlet   *inlet
 	parts   sync.WaitGroup // exit and both outlets
 	began   time.Time
+	standby *standby // what becomes its process; nil: it is made
 }
 
 func newCommand(b *box, number uint32) *command {
@@ -90,6 +91,11 @@ func (c *command) exited(ws syscall.WaitStatus) {
 
 // spawn starts the process, or says with which code and why it could not.
 func (c *command) spawn(s guest.Start) (pid, exit int, reason string) {
+	if c.standby != nil {
+		if pid := c.standby.became(); pid > 0 {
+			return pid, 0, ""
+		}
+	}
 	if fi, err := os.Stat(s.Dir); err != nil || !fi.IsDir() {
 		if err == nil {
 			err = unix.ENOTDIR
@@ -105,9 +111,15 @@ func (c *command) spawn(s guest.Start) (pid, exit int, reason string) {
 	if err != nil {
 		return 0, exitNotRunnable, "open its input and output: " + cause(err)
 	}
-	attr := &syscall.ProcAttr{
-		Dir: s.Dir, Env: s.Env,
-		Files: []uintptr{theirs[0].Fd(), theirs[1].Fd(), theirs[2].Fd()},
+	attr := c.attributes(theirs)
+	attr.Dir, attr.Env = s.Dir, s.Env
+	return launch(s, func(path string) (int, error) { return c.fork(path, s.Argv, attr) })
+}
+
+// attributes are those of every process of the command.
+func (c *command) attributes(files []*os.File) *syscall.ProcAttr {
+	return &syscall.ProcAttr{
+		Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
 		Sys: &syscall.SysProcAttr{
 			Setsid: true,
 			Credential: &syscall.Credential{
@@ -116,7 +128,6 @@ func (c *command) spawn(s guest.Start) (pid, exit int, reason string) {
 			},
 		},
 	}
-	return launch(s, func(path string) (int, error) { return c.fork(path, s.Argv, attr) })
 }
 
 // launch tries every path that the program may have, and says with which code

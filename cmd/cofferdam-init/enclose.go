@@ -23,6 +23,7 @@ type starter func(path string, argv []string, attr *syscall.ProcAttr) (int, erro
 // enclosure is a box that this process builds around itself.
 type enclosure struct {
 	plan   wall.Plan
+	once   bool     // one-off by its arguments, and its network device is made already
 	caller *os.File // the other end of the talk at the start
 }
 
@@ -30,7 +31,8 @@ type enclosure struct {
 // sandbox/wall says, and returns what starts its commands. A one-off box runs
 // its command here; then this does not return.
 func enclose(args []string) (starter, error) {
-	if len(args) != 4 || args[1] != "--box" {
+	once := len(args) == 5 && args[4] == wall.WireFirst
+	if len(args) != 4 && !once || args[1] != "--box" {
 		return syscall.ForkExec, nil
 	}
 	closeOnExec()
@@ -38,7 +40,7 @@ func enclose(args []string) (starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &enclosure{caller: os.NewFile(uintptr(talk), "caller")}
+	e := &enclosure{once: once, caller: os.NewFile(uintptr(talk), "caller")}
 	start, err := e.build(args[3])
 	if err != nil {
 		r := wall.Report{Error: err.Error()}
@@ -47,7 +49,7 @@ func enclose(args []string) (starter, error) {
 			r.Error, r.Layer = layer.Err.Error(), layer.Layer
 		}
 		told := e.tell(r, nil)
-		if told == nil && e.plan.Command != nil {
+		if told == nil && (e.once || e.plan.Command != nil) {
 			os.Exit(1) // the caller, whose error output this is, says it
 		}
 		return nil, errors.Join(err, told)
@@ -56,6 +58,11 @@ func enclose(args []string) (starter, error) {
 }
 
 func (e *enclosure) build(planFile string) (starter, error) {
+	if e.once {
+		if err := e.wire(); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.goOn(); err != nil {
 		return nil, err
 	}
@@ -146,16 +153,21 @@ func readAll(fd int) ([]byte, error) {
 	return data, nil
 }
 
-// network raises the devices and hands the TAP to the caller, if one is asked
-// for. It is done while the host's /dev is still there.
+// network raises the devices, unless that is done, and hands the TAP to the
+// caller, if one is asked for. It is done while the host's /dev is still there.
 func (e *enclosure) network() error {
-	if e.plan.Joined {
+	switch {
+	case e.plan.Joined || e.once:
 		return nil
-	}
-	if !e.plan.TAP {
+	case !e.plan.TAP:
 		return wall.Raise(false)
 	}
-	tap, err := wall.OpenTAP(e.plan.Command == nil)
+	return e.wire()
+}
+
+// wire makes the network device and hands it to the caller.
+func (e *enclosure) wire() error {
+	tap, err := wall.OpenTAP(!e.once && e.plan.Command == nil)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/watch"
 )
 
 // groupDir is where a machine has its control groups, and where container engines
@@ -74,12 +76,10 @@ func available() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(field(append([]byte("\n"), data...), "MemAvailable")))
-	if len(fields) == 0 {
-		return 0, errors.New("/proc/meminfo does not say what is available")
+	if free := watch.Kilobytes(data, "MemAvailable"); free > 0 {
+		return free, nil
 	}
-	kib, err := strconv.ParseInt(fields[0], 10, 64)
-	return kib << 10, err
+	return 0, errors.New("/proc/meminfo does not say what is available")
 }
 
 // start is a starter: the process is in the group from its first moment.
@@ -145,14 +145,4 @@ type events struct{ memory, pids int64 }
 
 func (g *group) events() events {
 	return events{memory: g.counter("memory.events", "oom_kill"), pids: g.counter("pids.events", "max")}
-}
-
-// diskFull says whether a disk has no room left, or no file. The last of it does
-// not count: ext4 keeps some, and a file that grows by whole buffers stops short.
-func diskFull(dir string) bool {
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return false
-	}
-	return int64(st.Bavail)*st.Bsize < 1<<20 || st.Bavail <= st.Blocks/500 || st.Files > 0 && st.Ffree == 0
 }

@@ -8,7 +8,13 @@ import (
 // without a mark is of some command all the same (see sweep), and counts as of 0.
 func (b *box) tell() {
 	counts := map[uint32]int{}
-	for _, p := range scan(func(p process) bool { return !p.dead && (p.mark != 0 || p.uid != 0) }) {
+	waits := 0
+	b.mu.Lock()
+	if b.standby != nil { // of no command yet
+		waits = b.standby.pid
+	}
+	b.mu.Unlock()
+	for _, p := range scan(func(p process) bool { return !p.dead && (p.mark != 0 || p.uid != 0) && p.pid != waits }) {
 		number := uint32(0)
 		if p.mark != 0 {
 			number = p.mark - guest.MarkBase

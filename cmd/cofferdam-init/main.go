@@ -102,6 +102,7 @@ type box struct {
 	mu       sync.Mutex
 	commands map[uint32]*command // until exit and both streams' ends were sent
 	byPID    map[int]*command    // running first processes
+	standby  *standby            // until the first command; guarded by mu
 	forkExec starter             // makes the process of a command; called with mu held
 
 	group   *group // of all commands, where the kernel is the box's own; set before the first
@@ -157,6 +158,11 @@ func (b *box) configure(f guest.Frame) error {
 			return fmt.Errorf("limit %s to %d: %w", l.name, l.to, err)
 		}
 	}
+	if b.config.Standby != "" {
+		if err := b.standBy(); err != nil {
+			return fmt.Errorf("start what waits for the first command: %w", err)
+		}
+	}
 	return become(b.config.Identity)
 }
 
@@ -181,7 +187,9 @@ func (b *box) handle(f guest.Frame) {
 		if err != nil || c != nil {
 			return // a host that breaks the protocol is a broken host
 		}
-		c = newCommand(b, f.Command)
+		if c = b.first(f.Command, s); c == nil {
+			c = newCommand(b, f.Command)
+		}
 		b.mu.Lock()
 		b.commands[f.Command] = c
 		watched := b.watched

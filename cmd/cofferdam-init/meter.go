@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/watch"
 )
 
 const (
@@ -118,7 +119,7 @@ func (b *box) sampleKernel(now time.Time) {
 	}
 	m.last = e
 	for _, dir := range b.config.Disks {
-		if diskFull(dir) {
+		if watch.Full(dir) {
 			m.met[sandbox.ExhaustedDisk] = now
 		}
 	}

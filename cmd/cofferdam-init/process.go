@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/watch"
 )
 
 // Bounds of a kill.
@@ -80,7 +81,7 @@ type process struct {
 
 	threads int
 	fdSize  int64 // room for descriptors; at least as many as there are
-	memory  int64 // KiB in use
+	memory  int64 // bytes in use
 }
 
 // sweep kills every process whose mark is meant and returns how many are left.
@@ -228,36 +229,19 @@ func pids() []int {
 	return list
 }
 
-// parseStatus reads /proc/PID/status. The last line of a name counts: a process
-// chooses the text of the first one, and a kernel may not escape line breaks.
+// parseStatus reads /proc/PID/status.
 func parseStatus(pid int, status []byte) process {
 	p := process{pid: pid}
-	state := field(status, "State")
-	p.threads, _ = strconv.Atoi(string(field(status, "Threads")))
-	p.fdSize, _ = strconv.ParseInt(string(field(status, "FDSize")), 10, 64)
-	p.memory, _ = strconv.ParseInt(string(bytes.TrimSuffix(field(status, "VmRSS"), []byte(" kB"))), 10, 64)
-	// A process whose first thread ended is shown as a zombie while others run.
-	p.dead = len(state) > 0 && (state[0] == 'X' || (state[0] == 'Z' && p.threads <= 1))
-	p.stop = len(state) > 0 && state[0] == 'T'
-	if uids := bytes.Fields(field(status, "Uid")); len(uids) > 0 {
+	p.threads, p.fdSize = int(watch.Number(status, "Threads")), watch.Number(status, "FDSize")
+	p.memory, p.dead = watch.Kilobytes(status, "VmRSS"), watch.Dead(status)
+	p.stop = bytes.HasPrefix(watch.Field(status, "State"), []byte("T"))
+	if uids := bytes.Fields(watch.Field(status, "Uid")); len(uids) > 0 {
 		p.uid, _ = strconv.Atoi(string(uids[0]))
 	}
-	for _, g := range bytes.Fields(field(status, "Groups")) {
+	for _, g := range bytes.Fields(watch.Field(status, "Groups")) {
 		if n, err := strconv.ParseUint(string(g), 10, 32); err == nil && guest.Marked(uint32(n)) != 0 {
 			p.mark = guest.Marked(uint32(n))
 		}
 	}
 	return p
-}
-
-func field(status []byte, name string) []byte {
-	i := bytes.LastIndex(status, []byte("\n"+name+":"))
-	if i < 0 {
-		return nil
-	}
-	line := status[i+len(name)+2:]
-	if end := bytes.IndexByte(line, '\n'); end >= 0 {
-		line = line[:end]
-	}
-	return bytes.TrimSpace(line)
 }

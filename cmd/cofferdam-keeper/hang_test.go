@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,38 +57,38 @@ func patched(t *testing.T, bin string) string {
 	return dir
 }
 
-// stopNew starts a keeper in a slot and stops its process (SIGSTOP) as soon as it has
-// the state folder, in the middle of its beginning. It returns the process, and
-// fails as the start of a keeper that does not come to serving.
+// stopNew starts a keeper in a slot and stops its process (SIGSTOP) in the middle of
+// its beginning: it has the state folder, and its log is a pipe that nobody reads, so
+// that it cannot come to serving before. It returns the process, and fails as the
+// start of a keeper that does not come to serving.
 func (p place) stopNew(t *testing.T, s keeper.Slot, args []string) (pid int, err error) {
 	t.Helper()
 	q := place{bin: p.bin, state: s.State, socket: s.Socket}
+	log := filepath.Join(s.State, "keeper.log")
+	if err := errors.Join(os.MkdirAll(s.State, 0o700), syscall.Mkfifo(log, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	cmd := q.command(append([]string{"--detach", "--kept", p.state}, args...)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	taken := make(chan int, 1)
-	go func() {
-		runtime.LockOSThread() // for good: it ends with this goroutine
-		// On a busy machine too it is there before the keeper has come to serving.
-		_ = syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), -20) // it is only later without
-		n := 0
-		for n == 0 && t.Context().Err() == nil {
-			data, err := os.ReadFile(filepath.Join(s.State, keeper.LockFile))
-			if err == nil {
-				_, _ = fmt.Sscanf(string(data), "process %d\n", &n)
-			}
-		}
-		if n != 0 {
-			if err := syscall.Kill(n, syscall.SIGSTOP); err != nil {
-				t.Error(err)
-			}
-		}
-		taken <- n
-	}()
-	if pid = <-taken; pid == 0 {
-		t.Fatal("it does not take its state folder")
+	until(t, "it has its state folder", func() bool {
+		text, _ := os.ReadFile(filepath.Join(s.State, keeper.LockFile)) // there is none at first
+		n, _ := fmt.Sscanf(string(text), "process %d\nbegins", &pid)
+		return n == 1 && strings.Contains(string(text), "\nbegins "+s.Socket+"\n")
+	})
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
+	until(t, "it is stopped", func() bool {
+		text, err := os.ReadFile("/proc/" + pidText(pid) + "/stat")
+		return err == nil && strings.HasPrefix(string(text[bytes.LastIndexByte(text, ')'):]), ") T ")
+	})
+	reader, err := os.OpenFile(log, os.O_RDWR, 0) // to write too, so that this does not wait for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close() })
 	t.Cleanup(func() {
 		if exe, err := os.Readlink("/proc/" + pidText(pid) + "/exe"); err == nil && strings.HasPrefix(exe, p.bin) {
 			_ = syscall.Kill(pid, syscall.SIGCONT) // it may be gone
@@ -153,12 +152,7 @@ func TestNewKeeperIsStoppedInTheMiddle(t *testing.T) {
 			if how == syscall.SIGKILL {
 				gone(t, next.bin, stopped)
 			} else {
-				for !strings.Contains(p.builds(), "k-2") { // it serves at last
-					if t.Context().Err() != nil {
-						t.Fatal("it does not serve")
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
+				until(t, "it serves at last", func() bool { return strings.Contains(p.builds(), "k-2") })
 			}
 			set = next.gather(t, next.bin)
 			if list, err := set.List(ctx); err != nil || len(list) != 2 {

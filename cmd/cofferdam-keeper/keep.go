@@ -114,6 +114,11 @@ const closeTime = time.Minute
 // lockTime is how long a keeper tries to get its state folder.
 const lockTime = 500 * time.Millisecond
 
+// letGoTime is how long it tries when the keeper that had it was killed: a program
+// that one was starting has the lock as well until it has begun, and on a busy host
+// that was seen to take more than lockTime.
+const letGoTime = 10 * time.Second
+
 // heirs are the flags that another keeper in the place of this one is to have.
 func (s settings) heirs() []string {
 	args := []string{"--pool", strconv.Itoa(s.pool)}
@@ -141,8 +146,10 @@ func (s settings) lock() (f *os.File, serves func() error, err error) {
 		return nil, nil, layer("state folder", "choose a folder that root can write, with --state", err)
 	}
 	// Who looks whether a keeper is there holds the lock for a moment.
-	for until := time.Now().Add(lockTime); ; time.Sleep(lockTime / 50) {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until) {
+	for began := time.Now(); ; time.Sleep(lockTime / 50) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		waited := time.Since(began)
+		if !errors.Is(err, unix.EWOULDBLOCK) || waited > letGoTime || waited > lockTime && !keeper.HolderEnded(s.state) {
 			break
 		}
 	}

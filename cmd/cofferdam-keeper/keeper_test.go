@@ -100,12 +100,24 @@ func (p place) end(t *testing.T, pid int, sig syscall.Signal) {
 	if err := syscall.Kill(pid, sig); err != nil {
 		t.Error(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || exe == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("keeper %d does not end", pid)
+	gone(t, p.bin, pid)
+}
+
+// gone waits for the end of a keeper.
+func gone(t *testing.T, bin string, pid int) {
+	t.Helper()
+	until(t, fmt.Sprintf("keeper %d ends", pid), func() bool {
+		exe, err := os.Readlink("/proc/" + pidText(pid) + "/exe")
+		return err != nil || !strings.HasPrefix(exe, bin)
+	})
+}
+
+// until waits for a state.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not within two minutes: " + what)
 		}
 	}
 }
@@ -239,17 +251,9 @@ func killKeeper(t *testing.T, tier sandbox.Tier) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(time.Minute); sandboxes() == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("control: no process of the box is seen")
-		}
-	}
+	until(t, "control: a process of the box is seen", func() bool { return sandboxes() > 0 })
 	p.end(t, pid, syscall.SIGKILL)
-	for deadline := time.Now().Add(time.Minute); sandboxes() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the box outlives its keeper")
-		}
-	}
+	until(t, "the box ends with its keeper", func() bool { return sandboxes() == 0 })
 	p.start(t) // the socket of the dead one does not stand in the way
 	c := p.dial(t)
 	if _, err := c.Open(context.Background(), b.ID()); cofferdam.KindOf(err) != cofferdam.NotFound {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -122,11 +121,7 @@ func TestUserKeeperMakesMachines(t *testing.T) {
 		t.Errorf("control: the machine that was left is not there: %q", id)
 	}
 	p.end(t, pid, syscall.SIGKILL)
-	for deadline := time.Now().Add(30 * time.Second); monitors(id) > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("its machine goes on")
-		}
-	}
+	until(t, "its machine ends", func() bool { return monitors(id) == 0 })
 }
 
 // makeMachine makes a machine, uses it and leaves it.

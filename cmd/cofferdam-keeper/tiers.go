@@ -102,7 +102,7 @@ func (s settings) examine(ctx context.Context) error {
 		offer = gvisor.UserOffer()
 	}
 	return print(os.Stdout, []sandbox.Survey{
-		sandbox.NewSurvey(offer, kernel), sandbox.NewSurvey(process.OfferOf(s.inUser(), watched(plain)), plain),
+		sandbox.NewSurvey(offer, kernel), sandbox.NewSurvey(process.OfferOf(watched(plain)), plain),
 		sandbox.NewSurvey(sandbox.OfferOf(sandbox.MicroVM), machines), sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), emulated),
 	})
 }

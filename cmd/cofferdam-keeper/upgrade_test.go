@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -171,19 +170,6 @@ func TestKeeperIsReplacedWhileBoxesRun(t *testing.T) {
 	}
 }
 
-// gone waits for the end of a keeper.
-func gone(t *testing.T, bin string, pid int) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if exe, err := os.Readlink("/proc/" + pidText(pid) + "/exe"); err != nil || !strings.HasPrefix(exe, bin) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("keeper %d does not end", pid)
-		}
-	}
-}
-
 // TestProgramsAreThoseOfTheBuild installs others over the programs of a keeper
 // that runs: its boxes are still made by its own.
 func TestProgramsAreThoseOfTheBuild(t *testing.T) {
@@ -252,11 +238,7 @@ func TestInherit(t *testing.T) {
 	if err := locks[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); !has("snapshots/s-1") || !has("microvm/snapshot/s-3"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("what the first keeper left was not taken")
-		}
-	}
+	until(t, "what the first keeper left is taken", func() bool { return has("snapshots/s-1") && has("microvm/snapshot/s-3") })
 	if has("snapshots/s-2.new") || has("snapshots/s-2") {
 		t.Error("half a snapshot was taken")
 	}

@@ -128,7 +128,8 @@ func TestUserKeeperMakesBoxes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	userKeeps(t, c)
+	userKeeps(t, c, sandbox.GVisor)
+	userKeeps(t, c, sandbox.Process)
 	// One is left for the keeper to end.
 	b, left := createOf(t, c, sandbox.Process), os.Getenv(leftVariable)
 	if err := b.Start(ctx, sandbox.Command{ID: "left", Shell: "setsid sleep " + left + " & sleep " + left}); err != nil {
@@ -141,13 +142,16 @@ func TestUserKeeperMakesBoxes(t *testing.T) {
 }
 
 // userKeeps finds in a second box what a first one wrote to its workspace, and in
-// a copy of that what it had in memory.
-func userKeeps(t *testing.T, c *keeper.Client) {
+// a copy of that, if the tier has any, what it had in memory.
+func userKeeps(t *testing.T, c *keeper.Client, tier sandbox.Tier) {
 	t.Helper()
 	ctx, id, snapshot := context.Background(), sandbox.WorkspaceID(cofferdam.NewID("w")), sandbox.SnapshotID(cofferdam.NewID("s"))
 	for i, say := range []string{"echo kept >/work/f", "cat /work/f; echo memory >/tmp/f", "cat /work/f /tmp/f"} {
+		if i == 2 && tier == sandbox.Process {
+			break
+		}
 		spec := sandbox.Spec{
-			ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: "host", Workspace: id, Epoch: int64(i),
+			ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: tier, Image: "host", Workspace: id, Epoch: int64(i),
 			Limits: cofferdam.Limits{Memory: 512 << 20, Disk: 64 << 20, PIDs: 128},
 		}
 		want := []string{"", "kept\n", "kept\nmemory\n"}[i]
@@ -165,7 +169,7 @@ func userKeeps(t *testing.T, c *keeper.Client) {
 		if s, err := b.Status(ctx); err != nil || slices.Contains(s.Flags, "workspace=watched") != (i < 2) {
 			t.Errorf("box %d: %+v, %v", i, s, err)
 		}
-		if i == 1 {
+		if i == 1 && tier != sandbox.Process {
 			if _, err := b.Snapshot(ctx, snapshot); err != nil {
 				t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
 			}
@@ -174,7 +178,11 @@ func userKeeps(t *testing.T, c *keeper.Client) {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(c.RemoveSnapshot(ctx, snapshot), c.RemoveWorkspace(ctx, id)); err != nil {
+	err := c.RemoveWorkspace(ctx, id)
+	if tier != sandbox.Process {
+		err = errors.Join(err, c.RemoveSnapshot(ctx, snapshot))
+	}
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -224,7 +232,7 @@ func TestUserChecks(t *testing.T) {
 	}
 	list := surveys(t, out)
 	s := list[sandbox.GVisor]
-	if !s.Usable || slices.Contains(s.Can, sandbox.CanSetup) || !slices.Contains(s.Can, sandbox.CanKeep) || !slices.Contains(s.Can, sandbox.CanSnapshot) {
+	if !s.Usable || !s.EnvFolder || !slices.Contains(s.Can, sandbox.CanSetup) || !slices.Contains(s.Can, sandbox.CanKeep) || !slices.Contains(s.Can, sandbox.CanSnapshot) {
 		t.Errorf("%+v", s)
 	}
 	if !slices.ContainsFunc(s.Findings, func(f sandbox.Finding) bool {
@@ -233,7 +241,7 @@ func TestUserChecks(t *testing.T) {
 		t.Errorf("control groups: %+v", s.Findings)
 	}
 	plain := list[sandbox.Process]
-	if !plain.Usable || slices.Contains(plain.Can, sandbox.CanPause) || slices.Contains(plain.Can, sandbox.CanKeep) || !slices.Contains(plain.Can, sandbox.CanImage) {
+	if !plain.Usable || slices.Contains(plain.Can, sandbox.CanPause) || !slices.Contains(plain.Can, sandbox.CanKeep) || !slices.Contains(plain.Can, sandbox.CanImage) {
 		t.Errorf("%+v", plain)
 	}
 	if !slices.ContainsFunc(plain.Findings, func(f sandbox.Finding) bool {

@@ -389,17 +389,8 @@ const InUse = 24 * time.Hour
 
 // Remove removes an image of a project and forgets the tags that named it.
 func (s *Store) Remove(scope cofferdam.Scope, d cofferdam.Digest, now time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all, used := s.List(scope)
-	if !slices.ContainsFunc(all, func(r Record) bool { return r.Digest == d }) {
-		return &cofferdam.Error{Op: "image.Remove", Kind: cofferdam.NotFound, Subject: "image " + string(d), Reason: "there is none of this digest", Hint: "cofferdam environment list"}
-	}
-	if now.Sub(used[d]) < InUse {
-		return &cofferdam.Error{
-			Op: "image.Remove", Kind: cofferdam.Conflict, Subject: "image " + string(d), Reason: "a box may use it: it was last used within a day",
-			Hint: fmt.Sprintf("try again after %s", used[d].Add(InUse).UTC().Format(time.RFC3339)),
-		}
+	if err := s.removable(scope, d, now); err != nil {
+		return err
 	}
 	dir := filepath.Join(s.o.Dir, string(scope.Project))
 	switch held, err := s.held(); {
@@ -414,7 +405,27 @@ func (s *Store) Remove(scope cofferdam.Scope, d cofferdam.Digest, now time.Time)
 			Hint: "cofferdam workspace list shows those that are kept; cofferdam task list, what runs and waits",
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.removable(scope, d, now); err != nil { // it may have been looked up meanwhile
+		return err
+	}
 	return s.remove(dir, d)
+}
+
+// removable refuses to remove an image that is not there, or that was just used.
+func (s *Store) removable(scope cofferdam.Scope, d cofferdam.Digest, now time.Time) error {
+	all, used := s.List(scope)
+	if !slices.ContainsFunc(all, func(r Record) bool { return r.Digest == d }) {
+		return &cofferdam.Error{Op: "image.Remove", Kind: cofferdam.NotFound, Subject: "image " + string(d), Reason: "there is none of this digest", Hint: "cofferdam environment list"}
+	}
+	if now.Sub(used[d]) < InUse {
+		return &cofferdam.Error{
+			Op: "image.Remove", Kind: cofferdam.Conflict, Subject: "image " + string(d), Reason: "a box may use it: it was last used within a day",
+			Hint: fmt.Sprintf("try again after %s", used[d].Add(InUse).UTC().Format(time.RFC3339)),
+		}
+	}
+	return nil
 }
 
 // remove takes an image out of a project's folder. s.mu is held.

@@ -158,3 +158,49 @@ func TestImagesInUseStay(t *testing.T) {
 		t.Errorf("when the box is gone: %v", err)
 	}
 }
+
+// While it is asked what boxes have, which may take long, images are found; and one
+// that is found meanwhile is not removed, for nobody had it when that was asked.
+func TestImageFoundWhileBoxesAreAsked(t *testing.T) {
+	var s *Store
+	var asked func()
+	s = store(t, Options{
+		Names: map[string]string{
+			"x": inLayout(t, image(t, layer(t, file("f", strings.Repeat("x", 1000))))),
+			"y": inLayout(t, image(t, layer(t, file("f", strings.Repeat("y", 1000))))),
+		},
+		MaxBytes: 900, Used: func() ([]string, error) { asked(); return nil, nil },
+	})
+	asked = func() {}
+	x, err := find(t, s, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := func() {
+		then := time.Now().AddDate(0, 0, -2)
+		if err := os.Chtimes(filepath.Dir(x.Path), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked = func() {
+		if again, err := find(t, s, "x"); err != nil || again.Path != x.Path {
+			t.Errorf("found while boxes are asked: %+v, %v", again, err)
+		}
+	}
+	old()
+	if err := s.Remove(scope, x.Digest, time.Now()); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+		t.Errorf("found meanwhile, and removed: %v", err)
+	}
+	old()
+	if _, err := find(t, s, "y"); cofferdam.KindOf(err) != cofferdam.Exhausted || err == nil {
+		t.Errorf("room was made of one that was found meanwhile: %v", err)
+	}
+	if _, err := os.Stat(x.Path); err != nil {
+		t.Error(err)
+	}
+	asked = func() {}
+	old()
+	if err := s.Remove(scope, x.Digest, time.Now()); err != nil { // the control
+		t.Error(err)
+	}
+}

@@ -99,6 +99,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Query: policy.Query{
 			Action: policy.HTTP, Host: f.to.Host, Port: f.to.Port, Method: r.Method, Path: r.URL.EscapedPath(),
 		},
+		Show: show(r),
 	}
 	if err := gateway.CheckAuthority(r.Context(), f.caller, r, f.to, req); err != nil {
 		w.Header().Set("Connection", "close") // what follows on it has lost its meaning

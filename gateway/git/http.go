@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -46,17 +47,8 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, to gateway.Target, w http.Respons
 		})
 	case "POST /git-upload-pack":
 		g.serveFetch(c, w, r, "pack", func(ctx context.Context, at repo.Place, out io.Writer) error {
-			body, err := inflate(r, r.Body, maxWants)
-			if err != nil {
-				return err
-			}
-			if r.Header.Get("Git-Protocol") == "version=2" {
-				if body, err = g.checkWants(ctx, c, body); err != nil {
-					return err
-				}
-			}
 			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
-			return g.repos.Answer(ctx, at, repo.UploadPack, r.Header.Get("Git-Protocol"), body, out)
+			return g.answerFetch(ctx, c, r, at, out)
 		})
 	case "GET /info/refs?service=git-receive-pack":
 		g.serveFetch(c, w, r, "list for push", func(ctx context.Context, at repo.Place, out io.Writer) error {
@@ -130,6 +122,34 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
 		_, _ = w.Write(b.Bytes())
 	}
+}
+
+// answerFetch has git answer what r asks for.
+func (g *Gateway) answerFetch(ctx context.Context, c *gateway.Caller, r *http.Request, at repo.Place, out io.Writer) error {
+	asked, err := inflate(r, r.Body, maxWants)
+	if err != nil {
+		return err
+	}
+	var body io.Reader = asked
+	protocol := r.Header.Get("Git-Protocol")
+	if protocol == "version=2" {
+		if body, err = g.checkWants(ctx, c, body); err != nil {
+			return tooLarge(asked, err)
+		}
+	}
+	err = tooLarge(asked, g.repos.Answer(ctx, at, repo.UploadPack, protocol, body, out))
+	if x := (*repo.ExitError)(nil); errors.As(err, &x) && strings.Contains(x.Stderr, "protocol error") {
+		return badFetch("git does not understand it")
+	}
+	return err
+}
+
+// tooLarge returns errTooLarge if that is why err is one.
+func tooLarge(b *bounded, err error) error {
+	if err != nil && b.over.Load() {
+		return errTooLarge
+	}
+	return err
 }
 
 // startAdvertisement begins the answer to GET info/refs.
@@ -314,19 +334,45 @@ func explainPush(err error) (reason, hint string) {
 	return gateway.Explain(err)
 }
 
-// inflate returns the body without its encoding, at most limit bytes of it.
-func inflate(r *http.Request, body io.Reader, limit int64) (io.Reader, error) {
+// inflate returns the body without its encoding. More than limit bytes of it
+// are an error, and not an end.
+func inflate(r *http.Request, body io.Reader, limit int64) (*bounded, error) {
 	switch r.Header.Get("Content-Encoding") {
 	case "", "identity":
-		return io.LimitReader(body, limit), nil
+		return &bounded{r: body, left: limit}, nil
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(body)
 		if err != nil {
 			return nil, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Invalid, Reason: "the request says it is compressed with gzip and is not", Hint: "send it as git does", Err: err}
 		}
-		return io.LimitReader(z, limit), nil
+		return &bounded{r: z, left: limit}, nil
 	}
 	return nil, &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Invalid, Reason: "the request has an unknown encoding", Hint: "send it plain or with gzip"}
+}
+
+// errTooLarge is what a body with more bytes than its limit ends with.
+var errTooLarge = &cofferdam.Error{Op: "git.Serve", Kind: cofferdam.Exhausted, Reason: "the request is too large, or becomes so when it is unpacked", Hint: "ask for less at a time"}
+
+// bounded reads at most so many bytes, and then says that there are more.
+type bounded struct {
+	r    io.Reader
+	left int64
+	over atomic.Bool // there were more; read beside who reads
+}
+
+// Read returns errTooLarge in the place of what is beyond the limit.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 && len(p) > 0 {
+		n, err := b.r.Read(p[:1])
+		if n == 0 {
+			return 0, err
+		}
+		b.over.Store(true)
+		return 0, errTooLarge
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // counter counts what goes through it.

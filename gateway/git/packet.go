@@ -67,7 +67,7 @@ func (p *packets) next() ([]byte, error) {
 		return nil, fmt.Errorf("a packet of length %04x does not belong here", n)
 	}
 	if p.left -= n; p.left < 0 {
-		return nil, fmt.Errorf("the command list is larger than %d bytes", maxListing)
+		return nil, errors.New("it is longer than what is read of such a request")
 	}
 	payload := make([]byte, n-4)
 	if _, err := io.ReadFull(p.r, payload); err != nil {

@@ -60,7 +60,7 @@ func TestReadPush(t *testing.T) {
 		{"bad shallow", pkt("shallow x") + one + "0000", "", "shallow"},
 		{"many options", pkt(id1+" "+id2+" refs/heads/x\x00push-options") + "0000" + strings.Repeat(pkt("a"), maxOptions+1), "", "options"},
 		{"many refs", strings.Repeat(pkt(id1+" "+id2+" refs/heads/y\n"), maxCommands+1) + "0000", "", "more than"},
-		{"many bytes", strings.Repeat(pkt(id1+" "+id2+" "+strings.Repeat("y", 4000)), 2000) + "0000", "", "larger than"},
+		{"many bytes", strings.Repeat(pkt(id1+" "+id2+" "+strings.Repeat("y", 4000)), 2000) + "0000", "", "longer than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := bufio.NewReader(strings.NewReader(c.in))

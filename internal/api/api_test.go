@@ -13,7 +13,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"cofferdam"
 	"cofferdam/internal/api"
@@ -245,12 +244,9 @@ func TestStreams(t *testing.T) {
 	if p := next(); p.Task == nil || p.Task.State != cofferdam.Running {
 		t.Errorf("second line %+v", p)
 	}
-	start := time.Now()
+	// A stream that held up the end would be cut, and have no last line.
 	if err := stop(); err != nil {
 		t.Error(err)
-	}
-	if d := time.Since(start); d > 4*time.Second {
-		t.Errorf("a stream held up the end of the server for %s", d)
 	}
 	if p := next(); p.Problem == nil || p.Problem.Kind != "unavailable" {
 		t.Errorf("last line %+v, want that the server is stopping", p)

@@ -23,6 +23,7 @@ import (
 	"cofferdam"
 	"cofferdam/client"
 	"cofferdam/internal/config"
+	"cofferdam/internal/local"
 )
 
 // System is what a command touches of the machine; a test puts its own in.
@@ -69,6 +70,7 @@ type app struct {
 	server, tokenFile, file     string
 	stdout                      io.Writer // Out as it was given
 	own                         int       // exit code of every failure; 0: that of its kind
+	look                        local.Look
 }
 
 // checkedWriter remembers the first error, for a part of an answer is none:
@@ -93,6 +95,7 @@ func Main(ctx context.Context, sys System, args []string) int {
 	a.Out = out
 	var root *cobra.Command
 	if len(args) > 0 && args[0] == "run" { // the one command that is waited for by the millisecond
+		a.look = local.LookAtHost()
 		root = rootWith(a, []commandGroup{{"start", "Start", func(a *app) []*cobra.Command { return []*cobra.Command{newRun(a)} }}})
 		eachCommand(root, finish)
 	} else {

@@ -83,7 +83,7 @@ func (r *runFlags) run(a *app, c *cobra.Command, args []string) error {
 	if r.o.Config, err = config.Load(flags, a.Getenv); err != nil {
 		return err
 	}
-	r.o.Argv, r.o.Getenv, r.o.Environ = args, a.Getenv, a.Environ
+	r.o.Argv, r.o.Getenv, r.o.Environ, r.o.Look = args, a.Getenv, a.Environ, a.look
 	var stop func()
 	r.o.Signals, stop = forwarded()
 	defer stop()

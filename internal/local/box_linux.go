@@ -5,9 +5,22 @@ import (
 	"os"
 	"path/filepath"
 
+	"cofferdam/internal/config"
+	"cofferdam/internal/local/outside"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/process"
 )
+
+// ownGateways are another program, which few runs need.
+func ownGateways(c config.Config) outside.Gateways {
+	return outside.Program(filepath.Join(c.Programs, "cofferdam-wire"))
+}
+
+// Look is what a run knows of the host.
+type Look = *process.Look
+
+// LookAtHost begins to look and returns at once.
+func LookAtHost() Look { return process.LookAtHost() }
 
 // walls are what a run is enclosed by, for its record.
 const walls = "namespaces landlock seccomp"
@@ -23,7 +36,7 @@ func (r *run) box(ctx context.Context) process.OneOff {
 	w := r.workspace
 	o := process.OneOff{
 		Init: filepath.Join(r.o.Config.Programs, "cofferdam-init"), Argv: r.o.Argv, Env: r.env,
-		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(),
+		Workspace: w.dir, From: w.from, Dir: w.inner, Home: r.home, Show: r.shown(), Look: r.look,
 		Hide: []string{r.state.path("keys"), r.state.live, r.state.path("traces"), r.state.path("copies")},
 		Over: r.trust.over, Stdin: r.o.Stdin, Stdout: r.o.Stdout, Stderr: r.o.Stderr, Wire: func(tap *os.File) error { return r.start(ctx, tap) }, Signals: r.o.Signals,
 		Ended: func(ended sandbox.Result) { r.seal(ended, nil) },
@@ -41,5 +54,5 @@ func (r *run) start(ctx context.Context, tap *os.File) error {
 	if err := r.open(ctx); err != nil {
 		return first(err, tap.Close())
 	}
-	return r.outside.connect(tap)
+	return r.outside.Connect(tap)
 }

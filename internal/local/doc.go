@@ -1,7 +1,8 @@
 // Package local runs one command in a throw-away box on the caller's own
 // machine, as any user, without a server: the command sees the host with
 // credentials unreadable, may write the current folder, and has a network whose
-// only end is in this process, with the gateways of package egress behind it.
+// only end is in a program of this run, with the gateways of package egress behind
+// it: cofferdam-wire on Linux, this process on a Mac.
 //
 // It never runs a command outside a box: what is missing is refused. The
 // invariant: the start of the command is on record before it runs, and a run

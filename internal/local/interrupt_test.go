@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cofferdam/internal/local/gateways"
 	"cofferdam/sandbox"
 )
 
@@ -25,7 +26,7 @@ func TestInterruptedCopy(t *testing.T) {
 			signals <- c.signal
 			env := map[string]string{"HOME": filepath.Join(dir, "home"), "XDG_STATE_HOME": filepath.Join(dir, "state")}
 			r := newRun(Options{
-				Argv: []string{"true"}, Workspace: filepath.Join(dir, "home/shop"), Copy: true, Signals: signals,
+				Argv: []string{"true"}, Workspace: filepath.Join(dir, "home/shop"), Copy: true, Signals: signals, Gateways: gateways.Here{},
 				Getenv: func(name string) string { return env[name] }, Environ: func() []string { return nil },
 			})
 			began := false

@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/config"
+	"cofferdam/internal/local/outside"
 	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	// Stdin, Stdout and Stderr become the command's own.
 	Stdin, Stdout, Stderr *os.File
 	Signals               <-chan os.Signal // sent on to the command
+	Gateways              outside.Gateways // nil: those of this system
+	Look                  Look             // begun by LookAtHost when this process began; zero: the run looks
 }
 
 // Result is how a run ended.
@@ -52,12 +55,15 @@ type run struct {
 	workspace workspace
 	rules     []policy.Rule
 	trust     trust
+	look      Look // zero: the box looks
 	env       []string
 	place     *os.Root // the folder of the trace, from before the command; nil for that of the state
 
 	// Both are nil until open, and what could not be made stays so.
 	record  *record
-	outside *outside
+	outside outside.Way
+	refused *refusals        // of outside
+	policy  cofferdam.Digest // that it holds to
 
 	sealed   bool // how it ended is on record, or cannot be
 	result   Result
@@ -72,7 +78,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 func newRun(o Options) *run {
-	return &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s"))}
+	r := &run{o: o, id: cofferdam.SessionID(cofferdam.NewID("s"))}
+	if !o.Copy && !asksPreset(o.Allow) { // which takes so long that what was seen would be old
+		r.look = o.Look
+	}
+	return r
 }
 
 // do runs the command by enclose, which opens the record before the command
@@ -117,7 +127,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.state.prepare(); err != nil {
 		return err
 	}
-	if r.trust, err = r.state.trusted(r.o.Getenv); err != nil {
+	if r.trust, err = r.state.trusted(ctx, r.gateways(), r.o.Getenv); err != nil {
 		return err
 	}
 	r.env = r.environment(ctx)
@@ -145,14 +155,11 @@ func noTrace(file, reason string) error {
 // open makes the record and what lies outside the box, and puts on record what is
 // about to happen.
 func (r *run) open(ctx context.Context) error {
-	set, err := policy.New(policy.Grant{Allow: r.rules, Operator: r.o.Config.Policy})
-	if err != nil {
-		return err
-	}
+	var err error
 	if r.record, err = r.state.open(r.id); err != nil {
 		return err
 	}
-	if r.outside, err = newOutside(ctx, r.o.Config, set, r.record); err != nil {
+	if err := r.goOut(ctx); err != nil {
 		return err
 	}
 	return r.record.began(r)
@@ -173,8 +180,8 @@ func (r *run) seal(ended sandbox.Result, err error) {
 	r.sealed = true
 	r.result = Result{Session: r.id, Key: r.state.path("keys", "trace.pub")}
 	if r.outside != nil {
-		err = first(err, r.outside.close())
-		r.result.Refused = r.outside.refused.list()
+		err = first(err, r.outside.Close())
+		r.result.Refused = r.refused.list()
 	}
 	if r.o.Copy {
 		r.result.Copy, r.result.Original = r.workspace.from, r.workspace.dir

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
-	"cofferdam/gateway/proxy"
+	"cofferdam/internal/local/outside"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/seatbelt"
 )
@@ -42,19 +42,18 @@ func (m mac) enclose(ctx context.Context) (sandbox.Result, error) {
 	if err != nil {
 		return sandbox.Result{}, m.missing("a port on loopback: "+plain(err), "free a port; the command's network ends in one", err)
 	}
-	way := &proxy.Proxy{Password: rand.Text()}
-	cmd, res, err := m.command(ctx, way.URL(listener.Addr()), uint16(listener.Addr().(*net.TCPAddr).Port))
+	password := rand.Text()
+	cmd, res, err := m.command(ctx, outside.ProxyURL(password, listener.Addr()), uint16(listener.Addr().(*net.TCPAddr).Port))
 	if err == nil { // that there is no such program is on record like any run
 		err = m.open(ctx)
 	}
 	if err != nil || cmd == nil {
 		return res, first(err, listener.Close())
 	}
-	way.Caller, way.Router = m.outside.caller, m.outside.routes
 	served := make(chan error, 1)
-	go func() { served <- way.Serve(listener) }()
+	go func() { served <- m.outside.Serve(listener, password) }()
 	res, err = m.follow(ctx, cmd)
-	m.outside.end() // so that all of its network is on record before how it ended
+	m.outside.End() // so that all of its network is on record before how it ended
 	return res, first(err, <-served)
 }
 

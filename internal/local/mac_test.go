@@ -13,6 +13,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/config"
+	"cofferdam/internal/local/gateways"
 )
 
 // standIn takes the place of sandbox-exec: it keeps what it was given and runs
@@ -53,7 +54,7 @@ func onMac(t *testing.T, text string, change func(*Options)) (out, given, projec
 	vars := map[string]string{"HOME": home, "PATH": os.Getenv("PATH"), "XDG_STATE_HOME": filepath.Join(home, ".state"), "CANARY": "canary"}
 	o := Options{
 		Argv: []string{"sh", "-c", text}, Workspace: project, Getenv: func(n string) string { return vars[n] }, Environ: func() []string { return nil },
-		Stdout: output, Stderr: output, Env: []string{"GIVEN=" + filepath.Join(home, "given")},
+		Gateways: gateways.Here{}, Stdout: output, Stderr: output, Env: []string{"GIVEN=" + filepath.Join(home, "given")},
 	}
 	if change != nil {
 		change(&o)

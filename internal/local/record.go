@@ -162,7 +162,7 @@ func (r *record) began(run *run) error {
 	}
 	err := r.put(cofferdam.Event{Kind: cofferdam.EventSessionOpen, Resource: "run", Fields: map[string]string{
 		"tier": string(sandbox.Process), "walls": walls, "image": sandbox.HostView, "workspace": run.workspace.dir, "copy": strconv.FormatBool(run.o.Copy),
-		"allow": strings.Join(allow, " "), "policy": string(run.outside.caller.Policy.Digest()),
+		"allow": strings.Join(allow, " "), "policy": string(run.policy),
 	}})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,7 @@ import (
 	"strings"
 
 	"cofferdam"
-	"cofferdam/gateway/egress"
+	"cofferdam/internal/local/outside"
 )
 
 // rootsFiles are where Debian, Ubuntu and Alpine, and a Mac, keep the roots that
@@ -33,6 +34,7 @@ type trust struct {
 // trustIndex is what is kept of a trust.
 type trustIndex struct {
 	Bundle string            `json:"bundle"`
+	Names  []string          `json:"names"` // variables that name it
 	Over   map[string]string `json:"over"`
 }
 
@@ -40,7 +42,7 @@ type trustIndex struct {
 // make them takes longer than a whole run, so they are kept for as long as the
 // roots of this machine, the authority and the caller's settings of git are what
 // they were.
-func (s state) trusted(getenv func(string) string) (trust, error) {
+func (s state) trusted(ctx context.Context, g outside.Gateways, getenv func(string) string) (trust, error) {
 	roots := getenv("SSL_CERT_FILE")
 	for _, file := range rootsFiles {
 		if _, err := os.Stat(file); roots == "" && err == nil {
@@ -58,26 +60,35 @@ func (s state) trusted(getenv func(string) string) (trust, error) {
 	}
 	settings := gitSettings(getenv)
 	ca, err := stamp(roots), error(nil)
-	authority := stamp(s.path("keys", egress.CAFile))
-	if authority == "" {
-		if _, err := egress.OpenCA(s.path("keys")); err != nil {
-			return trust{}, err
-		}
-		authority = stamp(s.path("keys", egress.CAFile))
+	folder := func() string {
+		authority := stamp(s.path("keys", outside.CAFile))
+		sum := sha256.Sum256([]byte(strings.Join(append([]string{trustForm, ca, authority}, stamps(settings)...), "\n")))
+		return s.path("trust", fmt.Sprintf("%x", sum[:16]))
 	}
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{ca, authority}, stamps(settings)...), "\n")))
-	dir := s.path("trust", fmt.Sprintf("%x", sum[:16]))
-	t, err := readTrust(dir)
+	t, err := readTrust(folder())
+	if err == nil {
+		return t, nil
+	}
+	text, err := os.ReadFile(roots)
 	if err != nil {
-		if err = s.makeTrust(dir, roots, settings); err == nil {
-			t, err = readTrust(dir)
-		}
+		return trust{}, s.unusable(err)
+	}
+	made, err := g.Trust(ctx, s.path("keys"), text)
+	if err != nil {
+		return trust{}, err
+	}
+	dir := folder() // the authority may be new
+	if err = s.makeTrust(dir, made, settings); err == nil {
+		t, err = readTrust(dir)
 	}
 	if err != nil {
 		return trust{}, s.unusable(err)
 	}
 	return t, nil
 }
+
+// trustForm is that of what is kept of a trust: one of another release is made anew.
+const trustForm = "2"
 
 // stamp says which state of a file was seen; "" if there is none.
 func stamp(path string) string {
@@ -107,8 +118,7 @@ func readTrust(dir string) (trust, error) {
 		return trust{}, err
 	}
 	t := trust{dir: dir, over: x.Over, env: []string{"GIT_CONFIG_SYSTEM=" + filepath.Join(dir, "gitconfig")}}
-	for _, v := range egress.TrustEnv() {
-		name, _, _ := strings.Cut(v, "=")
+	for _, name := range x.Names {
 		t.env = append(t.env, name+"="+x.Bundle)
 	}
 	return t, nil
@@ -116,19 +126,7 @@ func readTrust(dir string) (trust, error) {
 
 // makeTrust makes dir in one step; the folders of former roots are removed. A
 // run that still uses one of those has opened it already.
-func (s state) makeTrust(dir, roots string, settings []string) error {
-	text, err := os.ReadFile(roots)
-	if err != nil {
-		return err
-	}
-	ca, err := egress.OpenCA(s.path("keys"))
-	if err != nil {
-		return err
-	}
-	made, err := ca.Trust(text)
-	if err != nil {
-		return err
-	}
+func (s state) makeTrust(dir string, made outside.Trust, settings []string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -156,10 +154,10 @@ func (s state) makeTrust(dir, roots string, settings []string) error {
 
 // fillTrust writes into temp what will be in dir. What a box sees in the place
 // of a file of the host is only what the host has.
-func fillTrust(temp, dir string, made []egress.TrustFile, settings []string) error {
-	x := trustIndex{Over: map[string]string{}}
+func fillTrust(temp, dir string, made outside.Trust, settings []string) error {
+	x := trustIndex{Names: made.Names, Over: map[string]string{}}
 	at := map[string]string{}
-	for i, f := range made {
+	for i, f := range made.Files {
 		if f.Link != "" {
 			continue
 		}
@@ -169,8 +167,8 @@ func fillTrust(temp, dir string, made []egress.TrustFile, settings []string) err
 		}
 		at[f.Path] = filepath.Join(dir, name)
 	}
-	x.Bundle = at[egress.TrustPath]
-	for _, f := range made {
+	x.Bundle = at[made.Bundle]
+	for _, f := range made.Files {
 		from := at[f.Path]
 		if f.Link != "" {
 			from = at[f.Link]

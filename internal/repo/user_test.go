@@ -1,55 +1,30 @@
 package repo
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cofferdam"
-	"cofferdam/internal/userns"
 	"cofferdam/sandbox/sandboxtest"
 )
 
 // TestMain lets TestMirrorsOfUser run these tests as uid 0 of the namespace of an
 // ordinary user.
 func TestMain(m *testing.M) {
-	if err := settle(); err != nil {
+	if err := sandboxtest.Settle(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-func settle() error {
-	if err := userns.Settle(); err != nil {
-		return err
-	}
-	if os.Getenv(sandboxtest.UserVariable) == "" || os.Geteuid() == 0 {
-		return nil
-	}
-	cmd, life, err := userns.Command(os.Args[1:], os.Environ(), false)
-	if err != nil {
-		return err
-	}
-	defer life.Close()
-	var exit *exec.ExitError
-	if err := cmd.Wait(); errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	} else if err != nil {
-		return err
-	}
-	os.Exit(0)
-	return nil
-}
-
 // TestMirrorsOfUser runs what holds of mirrors and cages as an ordinary user:
 // the same walls, with users out of its range.
 func TestMirrorsOfUser(t *testing.T) {
-	if os.Getenv(sandboxtest.UserVariable) != "" {
+	if sandboxtest.IsUser() {
 		t.Skip("it runs the others")
 	}
 	self, err := os.Executable()

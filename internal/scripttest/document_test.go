@@ -44,7 +44,11 @@ func follow(t *testing.T, name, address string) {
 		t.Skip("needs npm: most agents are installed from it")
 	}
 	t.Parallel()
-	d := &document{reader: newReader(t, played, address, "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"), ports: map[string]string{}}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &document{reader: newReader(t, played, address, "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"), host: host}
 	d.files(name)
 	if err := d.b.serve(d.bin, append(d.env, "SSL_CERT_FILE="+filepath.Join(d.dir, "provider.pem"))); err != nil {
 		t.Fatal(err)
@@ -63,14 +67,14 @@ func follow(t *testing.T, name, address string) {
 
 var (
 	fromNPM  = regexp.MustCompile(`--agent (claude|codex|opencode|gemini)\b`)
-	loopback = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
+	loopback = regexp.MustCompile(`127\.[0-9.]+:[0-9]+`)
 	shown    = regexp.MustCompile("(?ms)^```(?:text|toml) (\\S+)\n(.*?)^```$")
 )
 
 // document is somebody who follows one.
 type document struct {
 	*reader
-	ports map[string]string // of the document, to those of the test
+	host string // the address of loopback that is the test's own
 }
 
 // files puts the files that the document shows in place. What it shows of
@@ -99,17 +103,14 @@ func (d *document) files(name string) {
 	}
 }
 
-// port is the test's own in the place of one that the document names.
+// port is a port that the document names, on the test's own address of loopback,
+// where nobody else has it.
 func (d *document) port(named string) string {
-	if d.ports[named] == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			d.Fatal(err)
-		}
-		d.ports[named] = l.Addr().String()
-		l.Close()
+	_, port, err := net.SplitHostPort(named)
+	if err != nil {
+		d.Fatal(err)
 	}
-	return d.ports[named]
+	return net.JoinHostPort(d.host, port)
 }
 
 // local plays a server that the document takes for there already.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,7 @@ import (
 
 // How long a program may take to be ready, and to end when asked.
 const (
-	readyIn = 60 * time.Second
+	readyIn = 3 * time.Minute
 	endIn   = 20 * time.Second
 )
 
@@ -135,6 +136,9 @@ func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, true, "serve [flags]")
 	b := of(ts)
 	b.flags, b.pool = args, ts.Getenv("POOL")
+	if !slices.Contains(args, "--tier") {
+		b.flags = append([]string{"--tier", ts.Getenv("TIER")}, args...)
+	}
 	err := b.serve(ts.Getenv("BIN"), environ(ts))
 	if _, crashed := os.Stat(filepath.Join(b.state, "crashed")); ts.Getenv("COFFERDAM_DEBUG_CRASH") != "" && crashed == nil {
 		return // it was ready, and killed itself before that was seen

@@ -44,18 +44,29 @@ type bench struct {
 // at a time as go test allows: each has a server of its own, and most of its
 // time is spent on starting it.
 func Run(t *testing.T, dir string, variables ...string) {
+	files, err := filepath.Glob(filepath.Join(Root, "testdata", dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("testdata/%s: %d scripts, %v", dir, len(files), err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: as an ordinary user runs what TestScriptsOfUser names")
+	}
+	runFiles(t, files, variables...)
+}
+
+// runFiles runs some scripts, as whoever the test's process is.
+func runFiles(t *testing.T, files []string, variables ...string) {
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: server and keeper run as root in this version")
-	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join(Root, "testdata", dir),
+		Files:               files,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("TIER", "gvisor")
+			e.Setenv("BOMB", "0.25") // GiB
 			e.Vars = append(e.Vars, variables...)
 			return setUp(e, bin)
 		},
@@ -69,7 +80,7 @@ func programs() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, p := range []string{"cofferdam", "cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
+	for _, p := range []string{"cofferdam", "cofferdam-wire", "cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"} {
 		if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
 			return "", fmt.Errorf("run scripts: %s is not built; run make build first", p)
 		}
@@ -123,7 +134,8 @@ func setUp(e *testscript.Env, bin string) error {
 // commands are what scripts can say beyond testscript's own.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"serve":    cmdServe,    // serve [flags]: keeper (with --pool $POOL) and server, ready when it returns
+		"serve":    cmdServe,    // serve [flags]: keeper (with --pool $POOL) and server (with boxes of $TIER), ready when it returns
+		"boxes":    cmdBoxes,    // boxes N SECONDS: the keeper has that many on this host, by then
 		"end":      cmdEnd,      // end server|engine|keeper: kill -9
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt

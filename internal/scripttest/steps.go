@@ -43,6 +43,11 @@ func cmdControl(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) >= 1, "control FILE [ENV=VALUE...]")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+	env := append([]string{"OUT=" + ts.Getenv("OUT"), "PATH=" + ts.Getenv("PATH")}, args[1:]...)
+	if os.Geteuid() != 0 {
+		controlOfUser(ctx, ts, ts.ReadFile(args[0]), env)
+		return
+	}
 	driver, err := sandboxtest.NewFake(filepath.Join(of(ts).state, "control"))
 	ts.Check(err)
 	box, err := driver.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.None, Image: "host"})
@@ -50,12 +55,24 @@ func cmdControl(ts *testscript.TestScript, neg bool, args []string) {
 	defer box.Destroy(context.WithoutCancel(ctx))
 	var out bytes.Buffer
 	r, err := sandbox.Run(ctx, box, sandbox.Command{
-		ID: "control", Shell: ts.ReadFile(args[0]), Timeout: 4 * time.Minute,
-		Env: append([]string{"OUT=" + ts.Getenv("OUT"), "PATH=" + ts.Getenv("PATH")}, args[1:]...),
+		ID: "control", Shell: ts.ReadFile(args[0]), Timeout: 4 * time.Minute, Env: env,
 	}, &out, &out)
 	ts.Check(err)
 	fmt.Fprintf(ts.Stdout(), "%s", out.String())
 	ts.Logf("control: exit %d, signal %d, lost %v, timed out %v, exhausted %v: %s\n%s", r.Exit, r.Signal, r.Lost, r.TimedOut, r.Exhausted, r.Reason, out.String())
+}
+
+// controlOfUser is a control where the driver without a boundary cannot be, since
+// only root may have it: the steps in a folder of the user's. A pid namespace of
+// theirs ends what they leave behind, and is no wall: /proc shows that alone.
+func controlOfUser(ctx context.Context, ts *testscript.TestScript, steps string, env []string) {
+	dir, err := os.MkdirTemp(ts.Getenv("TMPDIR"), "control")
+	ts.Check(err)
+	cmd := exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", steps)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(env, "HOME="+dir), 10*time.Second
+	out, err := cmd.CombinedOutput()
+	fmt.Fprintf(ts.Stdout(), "%s", out)
+	ts.Logf("control: %v\n%s", err, out)
 }
 
 // cmdTrace asks for an event of a task with all of the given properties: kind,

@@ -29,6 +29,7 @@ import (
 //	status N           instead of 200
 //	header NAME: TEXT
 //	send TEXT          with Go's escapes
+//	file NAME          its bytes, as they stand
 //	pause DURATION
 //	fetch              what providers do with addresses: each in the body is asked for
 //	cut                the connection ends without an end of the answer
@@ -36,7 +37,7 @@ import (
 // The first answer that holds is given.
 func cmdStub(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "stub NAME FILE")
-	s := &stub{log: filepath.Join(ts.Getenv("OUT"), args[0]+".log")}
+	s := &stub{log: filepath.Join(ts.Getenv("OUT"), args[0]+".log"), abs: ts.MkAbs}
 	ts.Check(s.parse(ts.ReadFile(args[1])))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -51,6 +52,7 @@ var stubAddress = regexp.MustCompile(`http://127[0-9.:]+/[^"\\ ]*`)
 
 type stub struct {
 	log     string
+	abs     func(string) string // a file of the script's
 	mu      sync.Mutex
 	answers []*stubAnswer // guarded by mu, since once changes them
 }
@@ -72,6 +74,9 @@ func (s *stub) parse(text string) error {
 		default:
 			if len(s.answers) == 0 {
 				return fmt.Errorf("stub: line %d stands before any method and path", i+1)
+			}
+			if verb == "file" {
+				rest = s.abs(rest)
 			}
 			if err := s.answers[len(s.answers)-1].add(verb, rest); err != nil {
 				return fmt.Errorf("stub: line %d: %w", i+1, err)
@@ -96,7 +101,7 @@ func (a *stubAnswer) add(verb, rest string) error {
 		_, err = time.ParseDuration(rest)
 	case "send":
 		rest, err = strconv.Unquote(`"` + rest + `"`)
-	case "header", "cut", "fetch":
+	case "header", "cut", "fetch", "file":
 	default:
 		err = fmt.Errorf("unknown instruction %q", verb)
 	}
@@ -128,6 +133,11 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "send":
 			io.WriteString(w, rest)
 			_ = flush() // the client may be gone
+		case "file":
+			if f, err := os.Open(rest); err == nil { // what is missing shows in the script
+				_, _ = io.Copy(w, f)
+				f.Close()
+			}
 		case "pause":
 			d, _ := time.ParseDuration(rest) // parse has looked
 			select {

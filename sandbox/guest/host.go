@@ -206,12 +206,12 @@ func (h *Host) lose(reason string) {
 		reason = "the box ended"
 	}
 	h.lost = reason
+	if h.o.Life != nil && h.o.Life.Now().State != sandbox.Stopping { // first: who sees the end finds its reason
+		_ = h.o.Life.Move(sandbox.Failed, reason, sandbox.ByBox) // refused once it is over
+	}
 	close(h.done)
 	h.w.Close()
 	h.r.Close()
-	if h.o.Life != nil && h.o.Life.Now().State != sandbox.Stopping {
-		_ = h.o.Life.Move(sandbox.Failed, reason, sandbox.ByBox) // refused once it is over
-	}
 	for _, c := range h.list {
 		if c != nil {
 			c.finish(true)

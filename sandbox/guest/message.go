@@ -31,6 +31,15 @@ type Config struct {
 	// FewIDs says that the box's user namespace has no ids above 65,535: groups
 	// that mark commands are above FewBase.
 	FewIDs bool `json:"few_ids,omitempty"`
+	// Standby is a program that pid 1 starts at once, in the place of the first
+	// command: most of what a process costs to make is paid before anybody asks. It
+	// reads what it is to be from descriptor 3, chdirs and becomes that; descriptor 4,
+	// which closes when it has, takes why it could not: an int32, the negative error
+	// number. At StandbyAt it has room for StandbyRoom bytes, and that is where what it
+	// reads will be: u64 length of all, then the addresses of the folder, of the program
+	// and of the lists of arguments and environment, as execve wants them, then these,
+	// little endian. "": every command is made when it is asked for.
+	Standby string `json:"standby,omitempty"`
 	// Identity is who the box is. Its zero value changes nothing.
 	Identity Identity `json:"identity"`
 }
@@ -83,6 +92,12 @@ type Start struct {
 	Argv  []string
 	Env   []string
 }
+
+// Where a standby reads to, and how much it takes.
+const (
+	StandbyAt   = 0x500000
+	StandbyRoom = 64 << 10 // bytes; those of a pipe, so that to tell it never waits
+)
 
 // MarkBase and a command's number make the group id that marks every process
 // of that command. Processes cannot drop or change a supplementary group

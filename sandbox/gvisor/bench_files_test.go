@@ -17,6 +17,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
 
 // packages is an archive of 3,000 small files in 300 folders: what a package
@@ -104,10 +105,10 @@ func inBox(b *testing.B, box sandbox.Box, name, dir string) *place {
 // file server included.
 func groupTime(b *testing.B, of sandbox.Box) time.Duration {
 	x := of.(*box)
-	if x.d.cgroups.v2 {
-		return time.Duration(counter(x.d.cgroups.dir("cpu", string(x.name))+"/cpu.stat", "usage_usec")) * time.Microsecond
+	if x.d.cgroups.V2 {
+		return time.Duration(cgroup.Counter(x.d.cgroups.Dir("cpu", string(x.name))+"/cpu.stat", "usage_usec")) * time.Microsecond
 	}
-	data, err := os.ReadFile(x.d.cgroups.dir("cpuacct", string(x.name)) + "/cpuacct.usage")
+	data, err := os.ReadFile(x.d.cgroups.Dir("cpuacct", string(x.name)) + "/cpuacct.usage")
 	if err != nil {
 		b.Fatal(err)
 	}

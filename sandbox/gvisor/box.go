@@ -17,6 +17,7 @@ import (
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -34,17 +35,20 @@ type box struct {
 	root      string       // its "/", shared with others
 	project   uint32       // of the workspace; 0: it is an image
 	kept      *volume.Hold // of the workspace that outlives it; nil for none
-	keepable  bool         // it was made ahead, with a workspace that can be kept
+	ahead     bool         // it was made before anybody asked for it
+	keepable  bool         // … with a workspace that can be kept
+	env       *os.File     // its environment, held, if that is a folder; nil for none
 	net       *netns.Namespace
 	container *container.Container
 	pid       atomic.Int64 // of the sandbox process; 0 while there is none
 	console   *console
+	namer     *namer // of a box that waits in the pool
 	meter     guest.Meter
-	memories  memories               // that are watched
-	unwatch   func()                 // ends watchMemory; nil before it began
-	wards     wards                  // folders that it writes to and that have no size of their own
-	commands  commands               // that run
-	condemned atomic.Pointer[string] // why it was ended by a ward; nil if it was not
+	memfds    watch.Memfds           // its memory, if it is watched
+	unwatch   func()                 // ends the looking at its memory; nil where nobody looks
+	folders   watch.Folders          // that it writes to and that have no size of their own
+	commands  watch.Commands         // that run
+	condemned atomic.Pointer[string] // why it was ended for what it wrote; nil if it was not
 	relieved  atomic.Int64           // when pid 1 was last asked to end a process, in nanoseconds
 
 	step sync.Mutex // held while the box is stopped, written down or made to go on
@@ -68,9 +72,6 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 		ID: b.spec.ID, Tier: sandbox.GVisor, Kernel: b.d.checker.kernel(), Flags: flagsOf(b),
 		Limits: b.spec.Limits, Image: b.spec.Image, Created: b.created, Workspace: b.kept.About(),
 	}
-	if w := work(b); w != nil && s.Workspace != nil {
-		s.Workspace.Used = w.held.Load()
-	}
 	s.Changes = b.Life.Changes()
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
@@ -84,13 +85,16 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 func flagsOf(b *box) []string {
 	list := slices.Clone(b.d.flags)
 	if b.d.watched {
-		list = append(list, limitsWatched)
+		list = append(list, sandbox.LimitsWatched)
+	}
+	if b.d.o.User && b.spec.Env != "" {
+		list = append(list, envFolder)
 	}
 	switch {
 	case b.project != 0:
 		return append(list, sizedByQuota)
 	case work(b) != nil:
-		return append(list, sizedByWatch)
+		return append(list, sandbox.WorkspaceWatched)
 	case b.d.o.User:
 		return append(list, sizedInMemory)
 	}
@@ -104,7 +108,7 @@ func (b *box) whyEnded(known string) string {
 	switch {
 	case why != nil:
 		return *why
-	case b.d.cgroups.events(string(b.name)).oomKills > 0:
+	case b.d.cgroups.Events(string(b.name)).OOMKills > 0:
 		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
 	case b.console.err() != nil:
 		return b.console.err().Error()
@@ -131,7 +135,7 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // halfway.
 func (b *box) Destroy(context.Context) error {
 	_ = b.Life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
-	b.d.cgroups.kill(string(b.name))                                             // so that no step of it is waited for
+	b.d.cgroups.Kill(string(b.name))                                             // so that no step of it is waited for
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
 			Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
@@ -156,10 +160,11 @@ func (b *box) tearDown(reason string) error {
 	}
 	id := string(b.name)
 	var errs []error
-	b.wards.end()
+	b.folders.End()
 	if b.unwatch != nil {
 		b.unwatch()
 	}
+	b.namer.close()
 	closeAll(b.rest.ends[:])
 	b.rest = rest{}
 	if b.Host != nil {
@@ -170,16 +175,13 @@ func (b *box) tearDown(reason string) error {
 			errs = append(errs, fmt.Errorf("ending sandbox: %w", err))
 		}
 	}
-	errs = append(errs, b.d.cgroups.end(id))
+	errs = append(errs, b.d.cgroups.End(id))
 	if b.kept != nil {
 		errs = append(errs, b.kept.Leave(b.path("work")))
 	} else {
 		errs = append(errs, mount.Unmount(b.path("work")))
 	}
-	errs = append(errs, mount.Unmount(b.path("env")))
-	if b.spec.SetupPhase {
-		errs = append(errs, mount.Flush(b.spec.Env))
-	}
+	errs = append(errs, mount.Unmount(b.path("env")), leaveEnv(b))
 	if b.net != nil {
 		errs = append(errs, b.net.Close())
 	}

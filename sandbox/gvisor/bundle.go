@@ -8,6 +8,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -27,7 +28,7 @@ type bundle struct {
 	binds    []bind
 	env      bool // there is an image for /env
 	writable bool // … and it may be written
-	cgroups  cgroups
+	cgroups  cgroup.Groups
 }
 
 // write puts config.json into the box's folder.
@@ -61,7 +62,7 @@ func (b bundle) spec() *specs.Spec {
 		},
 		Mounts: b.mounts(),
 		Linux: &specs.Linux{
-			CgroupsPath: b.cgroups.name(string(b.id)),
+			CgroupsPath: b.cgroups.Name(string(b.id)),
 			Resources:   b.resources(),
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace},
@@ -127,7 +128,7 @@ func (b bundle) resources() *specs.LinuxResources {
 		Memory: &specs.LinuxMemory{Limit: &memory},
 		Pids:   &specs.LinuxPids{Limit: pids},
 	}
-	if b.cgroups.swapAccounted() {
+	if b.cgroups.SwapAccounted() {
 		r.Memory.Swap = &memory // memory and swap together: no swap
 	}
 	return r

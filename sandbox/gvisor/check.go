@@ -15,11 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/watch"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -199,15 +201,15 @@ func executable(path string) error {
 }
 
 func (c *checker) groups(context.Context) (string, string, error) {
-	g, err := findCgroups(c.parent)
+	g, err := cgroup.Find(cgroup.Root, c.parent, controllers)
 	switch {
 	case err != nil && c.o.Watched:
 		return "none: " + err.Error() + "; memory of boxes is watched, CPU is not bounded", "run the keeper as root", nil
 	case err != nil && c.o.User:
 		return "", delegate, err
 	case err != nil:
-		return "", "mount the cgroup controllers cpu, memory and pids at " + cgroupRoot + ", writable", err
-	case g.v2:
+		return "", "mount the cgroup controllers cpu, memory and pids at " + cgroup.Root + ", writable", err
+	case g.V2:
 		return "version 2", "", nil
 	}
 	return "version 1", "", nil
@@ -216,7 +218,7 @@ func (c *checker) groups(context.Context) (string, string, error) {
 // disk checks that a workspace can have a real size.
 func (c *checker) disk(context.Context) (string, string, error) {
 	if c.o.User {
-		return "workspaces are in memory, kept ones in folders that are watched; environment images cannot be mounted", "run the keeper as root for kept workspaces with a wall, and for setup", nil
+		return "workspaces are in memory; kept ones, and environments while they are set up, are folders that are watched", "run the keeper as root for kept workspaces and environments with a wall", nil
 	}
 	if _, err := mount.FindProgram(mount.Mkfs); err != nil {
 		return "", "install e2fsprogs", err
@@ -247,7 +249,7 @@ func (c *checker) state(context.Context) (string, string, error) {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", "choose a state folder that can be written", fmt.Errorf("%s: %w", dir, err)
 	}
-	free, _, err := mount.Space(dir)
+	free, _, err := watch.Space(dir)
 	if err != nil {
 		return "", "choose a state folder on a local disk", err
 	}
@@ -292,7 +294,7 @@ func (c *checker) systrap(ctx context.Context) (string, string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()
-	if err := start(cmd); err != nil {
+	if err := cgroup.Start(cmd); err != nil {
 		return "", fix, err
 	}
 	if err := cmd.Wait(); err != nil {

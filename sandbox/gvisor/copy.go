@@ -22,7 +22,7 @@ func syncAll(dir string) error {
 // the file system.
 func used(b *box) int64 {
 	if w := work(b); w != nil {
-		return w.held.Load()
+		return w.Held()
 	}
 	if n, err := snapshot.Blocks(b.disk()); err == nil {
 		return n

@@ -19,6 +19,7 @@ import (
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"gvisor.dev/gvisor/runsc/container"
 )
@@ -66,8 +67,10 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		b.abandon(ctx)
 		return nil, err
 	}
-	b.wards.begin()
-	b.unwatch = b.watchMemory()
+	b.folders.Begin()
+	if d.watched {
+		b.unwatch = watch.Memory(b.spec.Limits.Memory, b.relieve)
+	}
 	if err = b.Life.Move(sandbox.Ready, why, sandbox.ByDriver); err == nil {
 		err = b.GoOn("the commands of its snapshot", sandbox.ByDriver)
 	}
@@ -83,7 +86,10 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
 		dir: d.boxDir(spec.ID),
 	}
-	b.meter.Look, b.meter.Crowded = b.look, b.crowded
+	b.meter.Look = b.look
+	if !d.watched {
+		b.meter.Crowded = func() bool { return b.relieve() > b.spec.Limits.Memory/2 }
+	}
 	return b
 }
 
@@ -91,7 +97,7 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 // of it must go.
 func (b *box) abandon(ctx context.Context) {
 	_ = b.Life.Move(sandbox.Stopping, "it is not wanted", sandbox.ByDriver)
-	b.d.cgroups.kill(string(b.name))
+	b.d.cgroups.Kill(string(b.name))
 	if left := b.tearDown("it could not be started"); left != nil {
 		b.d.o.Log.ErrorContext(ctx, "removing what is left of a box", slog.Any("box", b.name), slog.Any("err", left))
 	}
@@ -99,16 +105,10 @@ func (b *box) abandon(ctx context.Context) {
 
 // checkSpec refuses what cannot be had and fills in what is left open.
 func (d *Driver) checkSpec(s *sandbox.Spec) error {
-	err := s.Complete(sandbox.Rules{
+	return s.Complete(sandbox.Rules{
 		Driver: "gvisor", Tiers: []sandbox.Tier{sandbox.GVisor}, MinMemory: minMemory, MaxCPU: maxCPU, State: d.o.Root, Closed: []string{"/" + programDir},
+		EnvFolder: d.o.User,
 	})
-	switch {
-	case err != nil || !d.o.User:
-		return err
-	case s.Env != "":
-		return userLacks(sandbox.CanSetup, "an environment is a file-system image, and no user may mount one")
-	}
-	return nil
 }
 
 // build puts a box together. Everything it makes is known to tearDown.
@@ -148,7 +148,7 @@ func (b *box) prepare(ctx context.Context, from *snapshot.Stored) error {
 	if err != nil {
 		return err
 	}
-	if err := b.d.cgroups.prepare(); err != nil {
+	if err := b.d.cgroups.Prepare(); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	return bundle{
@@ -205,13 +205,17 @@ func (b *box) start(image string, inside [3]*os.File, printed *os.File) (*contai
 }
 
 func guestOptions(b *box) guest.Options {
+	standby := ""
+	if b.ahead {
+		standby = standbyPath()
+	}
 	return guest.Options{
 		Config: guest.Config{
 			UID: sandbox.UserID, GID: sandbox.UserID,
 			OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.spec.Limits.PIDs,
-			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Identity: identity(b.spec),
+			Sized: []string{"/tmp", sandbox.HomeDir, "/dev/shm"}, Standby: standby, Identity: identity(b.spec),
 		},
-		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) { return b.commands.begin(id, b.meter.Watch(id)) },
+		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) { return b.commands.Begin(id, b.meter.Watch(id)) },
 		Life:  b.Life,
 	}
 }
@@ -240,20 +244,7 @@ func (b *box) makeDisks(ctx context.Context, from *snapshot.Stored) error {
 	if err := b.makeWorkspace(ctx, size, from); err != nil {
 		return err
 	}
-	if b.spec.Env == "" {
-		return nil
-	}
-	if b.spec.SetupPhase {
-		if _, err := os.Lstat(b.spec.Env); errors.Is(err, os.ErrNotExist) {
-			if err := makeImage(ctx, b.spec.Env, size); err != nil {
-				return missing("environment image", err.Error(), "install e2fsprogs; its folder must be writable", err)
-			}
-		}
-	}
-	if err := b.mount(b.spec.Env, "env", b.spec.SetupPhase); err != nil {
-		return missing("environment image", err.Error(), "remove the image so that it is made again", err)
-	}
-	return nil
+	return makeEnv(ctx, b)
 }
 
 // makeWorkspace makes a workspace that cannot grow beyond size: by project
@@ -307,7 +298,7 @@ func (b *box) attach(ctx context.Context, ready string) (err error) {
 	}
 	b.spec.Limits.Disk = b.kept.Size
 	if b.d.o.User {
-		guard(b, "work", b.kept.Size, b.kept.Used)
+		b.folders = append(b.folders, b.kept.Watched(b.path("work"), guards(b)))
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 const (
 	sizedByQuota = "workspace=project-quota"
 	sizedByImage = "workspace=image"
-	sizedByWatch = "workspace=watched" // a folder that is counted; see ward
 )
 
 // inodes is how many files and folders a workspace may have.
@@ -18,5 +17,5 @@ func inodes(size int64) int64 { return size / mount.BytesPerInode(size) }
 
 // makeImage makes an image for what does not outlive its box.
 func makeImage(ctx context.Context, path string, size int64) error {
-	return mount.Make(ctx, path, size, false, start)
+	return mount.Make(ctx, path, size, false)
 }

@@ -39,5 +39,6 @@
 //
 // gVisor's own state is in /run/cofferdam-HASH, and the control groups of boxes
 // are in /cofferdam-HASH of each tree: HASH is of the path of the state folder.
-// Environment images (sandbox.Spec.Env) lie where the caller says.
+// Environments (sandbox.Spec.Env) lie where the caller says: images, or, of an
+// ordinary user, folders that boxes share read-only and one setup has alone.
 package gvisor

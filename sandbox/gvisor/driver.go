@@ -14,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/snapshot"
@@ -53,7 +54,7 @@ type Driver struct {
 	state     string // gVisor's own files; a short path, since there are sockets in it
 	conf      *config.Config
 	flags     []string
-	cgroups   cgroups
+	cgroups   cgroup.Groups
 	watched   bool     // there are no control groups
 	held      *os.File // the run folder of an ordinary user, locked; nil: root's
 	projects  *quota.Projects
@@ -86,10 +87,10 @@ func New(o Options) (*Driver, error) {
 	state := runFolder(o, name)
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
-	d.snapshots.Dir, d.snapshots.Tier, d.snapshots.Start = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor), start
+	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor)
 	silenceLibrary()
 	// An error here is a finding of Check, and Create refuses.
-	groups, err := findCgroups("/" + name)
+	groups, err := cgroup.Find(cgroup.Root, "/"+name, controllers)
 	d.cgroups = groups
 	d.withoutGroups(err)
 	if d.conf, err = configuration(d.flags); err != nil {
@@ -98,7 +99,7 @@ func New(o Options) (*Driver, error) {
 	if err := errors.Join(adopt(), keepClear()); err != nil {
 		return nil, err
 	}
-	d.checker = checker{o: o, parent: d.cgroups.parent}
+	d.checker = checker{o: o, parent: d.cgroups.Parent()}
 	d.templates.dir = filepath.Join(o.Root, "program")
 	err = errors.Join(d.prepare(), d.holdRunFolder())
 	if err == nil {
@@ -164,9 +165,9 @@ const journalPercent = 25
 // group that only they are in, then mounts, then files.
 func (d *Driver) endLeftovers() error {
 	var errs []error
-	for _, id := range d.cgroups.list() {
+	for _, id := range d.cgroups.List() {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
-		errs = append(errs, d.cgroups.end(id))
+		errs = append(errs, d.cgroups.End(id))
 	}
 	if d.watched {
 		errs = append(errs, d.endStrays())
@@ -189,11 +190,7 @@ func (d *Driver) endLeftovers() error {
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
 	list, err := d.keeps.List()
 	for _, b := range d.All() {
-		for i := range list {
-			if w := work(b); w != nil && list[i].Box == b.spec.ID {
-				list[i].Used = w.held.Load()
-			}
-		}
+		volume.Now(list, b.kept)
 	}
 	return list, err
 }
@@ -213,6 +210,6 @@ func (d *Driver) Close(ctx context.Context) error {
 	d.pool.close()
 	errs := []error{d.DestroyAll(ctx)}
 	errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, "journal")), os.RemoveAll(d.state))
-	d.cgroups.close()
+	d.cgroups.Close()
 	return errors.Join(errs...)
 }

@@ -145,7 +145,7 @@ func TestSnapshotIsProved(t *testing.T) {
 		return b.Destroy(ctx)
 	}
 	must(t, clone())
-	d.snapshots = snapshot.Store{Dir: d.snapshots.Dir, Tier: "gvisor", Start: start} // as a new keeper has it
+	d.snapshots = snapshot.Store{Dir: d.snapshots.Dir, Tier: "gvisor"} // as a new keeper has it
 	must(t, clone())
 	files, err := filepath.Glob(filepath.Join(d.snapshots.Dir, string(id), "*"))
 	must(t, err)

@@ -13,6 +13,7 @@ import (
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
+	"cofferdam/sandbox/watch"
 )
 
 // TestFullDiskOfTheHost: while a box is written down the disk of the state folder
@@ -23,7 +24,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	ctx := context.Background()
 	o := options(t)
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := mount.Make(ctx, disk, 384<<20, false, nil); err != nil {
+	if err := mount.Make(ctx, disk, 384<<20, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := mount.Image(disk, o.Root, false); err != nil {
@@ -84,7 +85,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 // fillUp makes a file that leaves so many bytes of its disk.
 func fillUp(t *testing.T, path string, leave int64) {
 	t.Helper()
-	free, _, err := mount.Space(filepath.Dir(path))
+	free, _, err := watch.Space(filepath.Dir(path))
 	must(t, err)
 	f, err := os.Create(path)
 	must(t, err)

@@ -19,7 +19,7 @@ import (
 // programs builds cofferdam-runsc and cofferdam-init once for all tests: the
 // sandbox cannot be the test's own program.
 var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir := os.Getenv(programsVariable); dir != "" {
+	if dir := sandboxtest.UserPrograms(); dir != "" {
 		return dir, nil
 	}
 	if dir, err = os.MkdirTemp("", "cofferdam-programs-"); err != nil {
@@ -32,7 +32,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 var built string // where programs has put them; "" if no test asked
 
 func TestMain(m *testing.M) {
-	if err := settle(); err != nil {
+	if err := sandboxtest.Settle(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

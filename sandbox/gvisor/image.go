@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/guest"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,8 +61,10 @@ func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File)
 	if err := os.Link(initProgram, filepath.Join(t.dir, programDir, "init")); err != nil {
 		return err
 	}
-	if err := t.write(filepath.Join("/", programDir, renameName), renameProgram(), 0o555); err != nil {
-		return err
+	for name, program := range map[string][]byte{renameName: programOf(renameCode, 0), standbyName: programOf(standbyCode, guest.StandbyRoom)} {
+		if err := t.write(filepath.Join("/", programDir, name), program, 0o555); err != nil {
+			return err
+		}
 	}
 	sources, err := copied(image)
 	if err != nil {

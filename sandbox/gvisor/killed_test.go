@@ -12,7 +12,7 @@ import (
 // TestKilledInTheMiddle: see sandboxtest.Killed.
 func TestKilledInTheMiddle(t *testing.T) {
 	o := options(t)
-	t.Setenv(programsVariable, filepath.Dir(o.Init)) // the victim has the same
+	t.Setenv(sandboxtest.ProgramsVariable, filepath.Dir(o.Init)) // the victim has the same
 	sandboxtest.Killed{
 		Root: o.Root, Snapshots: filepath.Join(o.Root, "snapshots"), Files: memoryDir + "/*",
 		Open: func(t *testing.T, root string) sandbox.Driver {

@@ -3,7 +3,12 @@ package gvisor
 import (
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
+
+// controllers are those that gVisor asks for: on version 2, one that is missing
+// would fail the start of a box; on version 1 gVisor makes groups in every tree.
+var controllers = cgroup.Needs{V1: []string{"cpu", "memory", "pids"}, V2: []string{"cpu", "cpuset", "io", "memory", "pids"}, All: true}
 
 // Bounds of what a Spec may ask for. Below the lower one a box does not start.
 const (

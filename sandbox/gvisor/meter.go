@@ -6,17 +6,16 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
-	"cofferdam/sandbox/mount"
+	"cofferdam/sandbox/watch"
 )
 
 // relievePause is how long the largest process has to be gone before the next
 // one is ended.
 const relievePause = 100 * time.Millisecond
 
-// crowded says whether the box holds more than half of its memory, and has the
-// largest process ended when it holds more than all of it: a hog must be met
-// within the reserve.
-func (b *box) crowded() bool {
+// relieve returns what the box holds, in bytes, and has the largest process ended
+// when that is more than its limit: a hog must be met within the reserve.
+func (b *box) relieve() int64 {
 	held := b.held()
 	if held > b.spec.Limits.Memory {
 		last, now := b.relieved.Load(), time.Now().UnixNano()
@@ -27,17 +26,12 @@ func (b *box) crowded() bool {
 			_ = b.Host.Relieve(ctx) // the box may end meanwhile; what does not help is asked again
 		}
 	}
-	return held > b.spec.Limits.Memory/2
+	return held
 }
 
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
-	now := b.d.cgroups.events(string(b.name))
-	for _, w := range b.wards {
-		if w.over.Load() {
-			return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: true}
-		}
-	}
-	full := mount.Full(b.path("work")) || b.project != 0 && mount.Full(b.dir) || b.spec.SetupPhase && mount.Full(b.path("env"))
-	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
+	now := b.d.cgroups.Events(string(b.name))
+	full := b.folders.Over() || watch.Full(b.path("work")) || b.project != 0 && watch.Full(b.dir) || b.spec.SetupPhase && watch.Full(b.path("env"))
+	return guest.Seen{OOMKills: now.OOMKills, PIDsFull: now.PIDsFull, DiskFull: full}
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,52 +74,70 @@ func (p *pool) claim(ctx context.Context, spec sandbox.Spec) *box {
 	if p.size <= 0 || spec.SetupPhase || spec.Snapshot != "" || spec.Workspace != "" && p.d.keeps.Has(spec.Workspace) {
 		return nil
 	}
-	defer p.rouse(spec)()
-	key, err := p.key(spec)
-	if err != nil {
+	defer p.wake()
+	// The image is looked at while the box that will most likely be the one is told
+	// who it is: both take some milliseconds, and nothing runs in it yet.
+	var key string
+	var unknown error
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		key, unknown = p.key(spec)
+	}()
+	b, of := p.likely(spec)
+	var failed error
+	if b != nil {
+		failed = b.wakeAs(ctx, spec)
+	}
+	<-looked
+	if unknown == nil {
+		p.ask(key, spec)
+	}
+	if b != nil && (unknown != nil || of != key) { // what it is made of is not what it was
+		b.abandon(ctx)
+		b = nil
+	}
+	if unknown != nil {
 		return nil // making the box will say why
 	}
-	defer p.wake()
 	for {
-		b := p.next(key, spec)
 		if b == nil {
-			return nil
+			if b = p.next(key); b == nil {
+				return nil
+			}
+			failed = b.wakeAs(ctx, spec)
 		}
-		if err := b.wakeAs(ctx, spec); err == nil {
+		if failed == nil {
+			failed = b.keepAs(ctx, spec)
+		}
+		if failed == nil {
 			return b
 		}
-		p.d.o.Log.WarnContext(ctx, "a box that was made ahead does not answer", slog.Any("box", b.name), slog.Any("err", err))
+		p.d.o.Log.WarnContext(ctx, "a box that was made ahead does not answer", slog.Any("box", b.name), slog.Any("err", failed))
 		b.abandon(ctx)
+		if ctx.Err() != nil {
+			return nil // whoever asked is gone: the other boxes are as good as before
+		}
+		b = nil
 	}
 }
 
-// rouse lets the box go on that will most likely be the one, while its image is
-// looked at: both take some milliseconds. What it returns stops the box again if
-// it is still in the pool.
-func (p *pool) rouse(spec sandbox.Spec) (doze func()) {
+// likely takes the box out of the pool, for good, that was last asked for as spec
+// asks, with the key that its kind had then.
+func (p *pool) likely(spec sandbox.Spec) (b *box, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last *kind
-	for _, k := range p.kinds {
+	for name, k := range p.kinds {
 		newer := last == nil || k.asked.After(last.asked)
-		if newer && len(k.boxes) > 0 && (k.spec.Workspace == "") == (spec.Workspace == "") && reflect.DeepEqual(alike(k.spec), alike(spec)) {
-			last = k
+		if newer && (k.spec.Workspace == "") == (spec.Workspace == "") && reflect.DeepEqual(alike(k.spec), alike(spec)) {
+			last, key = k, name
 		}
 	}
 	if last == nil {
-		return func() {}
+		return nil, ""
 	}
-	b := last.boxes[0]
-	_ = sandbox.Signal(b.container.SandboxPid(), unix.SIGCONT) // one that has ended is found by its claim
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, k := range p.kinds {
-			if slices.Contains(k.boxes, b) { // what was claimed is in no kind, and is never stopped here
-				_ = sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
-			}
-		}
-	}
+	return last.take(), key
 }
 
 // key is that of the boxes which can be made the one that spec asks for.
@@ -132,20 +149,31 @@ func (p *pool) key(spec sandbox.Spec) (string, error) {
 	return key, err
 }
 
-// next takes a box out of the pool for good.
-func (p *pool) next(key string, spec sandbox.Spec) *box {
+// ask notes that a kind is asked for.
+func (p *pool) ask(key string, spec sandbox.Spec) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.kinds[key]
 	if k == nil {
 		if len(p.kinds) >= maxKinds {
-			return nil
+			return
 		}
 		k = &kind{spec: spec}
 		p.kinds[key] = k
 	}
 	k.asked, k.tired = time.Now(), false
-	if len(k.boxes) == 0 {
+}
+
+// next takes a box out of the pool for good.
+func (p *pool) next(key string) *box {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kinds[key].take()
+}
+
+// take is the box that waits longest, which is of the kind no more; nil if there is none.
+func (k *kind) take() *box {
+	if k == nil || len(k.boxes) == 0 {
 		return nil
 	}
 	b := k.boxes[0]
@@ -154,11 +182,13 @@ func (p *pool) next(key string, spec sandbox.Spec) *box {
 }
 
 // warm runs in a box that nobody has yet what the first command of most will be:
-// what a box has opened and read once takes half the time. It goes by the name
-// that it has.
-func (b *box) warm() error {
-	if err := nameBox(b.d.conf, b.container, b.spec.Hostname); err != nil {
-		return err
+// what a box has opened and read once takes half the time. What will give it its
+// name waits in it from here on.
+func (b *box) warm() (err error) {
+	if hasCode {
+		if b.namer, err = newNamer(b.d.conf, b.container); err != nil {
+			return err
+		}
 	}
 	ended := make(chan struct{})
 	go func() { // it ends with the box at the latest
@@ -183,28 +213,37 @@ func (b *box) putToSleep() error {
 	return sandbox.Signal(b.container.SandboxPid(), unix.SIGSTOP)
 }
 
-// wakeAs makes a waiting box the one that spec asks for.
+// wakeAs lets a waiting box go on and tells it that it is the one that spec asks for.
 func (b *box) wakeAs(ctx context.Context, spec sandbox.Spec) error {
 	if err := sandbox.Signal(b.container.SandboxPid(), unix.SIGCONT); err != nil {
 		return err
 	}
 	renamed := b.spec.Hostname != spec.Hostname
 	b.spec, b.created = spec, time.Now()
-	if spec.Workspace != "" {
-		err := b.attach(ctx, b.path(workImage))
-		if err == nil && !b.kept.Fresh { // it has come meanwhile, and this box has another
-			err = errors.New("there is a workspace already")
-		}
-		if err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case b.namer != nil:
+		err = b.namer.name(spec.Hostname)
+		b.namer = nil
+	case renamed:
+		err = nameBox(b.d.conf, b.container, spec.Hostname)
 	}
-	if renamed {
-		if err := nameBox(b.d.conf, b.container, spec.Hostname); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	return b.Host.Wake(ctx, identity(b.spec))
+}
+
+// keepAs makes the workspace of a box the one that spec names, if it is to be kept.
+func (b *box) keepAs(ctx context.Context, spec sandbox.Spec) error {
+	if spec.Workspace == "" {
+		return nil
+	}
+	err := b.attach(ctx, b.path(workImage))
+	if err == nil && !b.kept.Fresh { // it has come meanwhile, and this box has another
+		err = errors.New("there is a workspace already")
+	}
+	return err
 }
 
 func (p *pool) wake() {
@@ -247,7 +286,7 @@ func (p *pool) makeOne(ctx context.Context) bool {
 	ahead := spec
 	ahead.ID, ahead.Hostname, ahead.Workspace = cofferdam.BoxID(cofferdam.NewID("b")), sandbox.DefaultHostname, ""
 	b := p.d.newBox(ahead)
-	b.keepable = spec.Workspace != ""
+	b.ahead, b.keepable = true, spec.Workspace != ""
 	err := b.build(ctx)
 	if err == nil {
 		err = b.warm()

@@ -29,7 +29,7 @@ func newPooled(t testing.TB, size int) *Driver {
 		if err := d.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if left := d.cgroups.list(); len(left) > 0 {
+		if left := d.cgroups.List(); len(left) > 0 {
 			t.Errorf("left in control groups: %q", left)
 		}
 	})
@@ -165,13 +165,36 @@ func TestPoolBoxThatDied(t *testing.T) {
 	}
 }
 
+// TestPoolOfACallerWhoLeaves: whoever asks and is gone costs one box at most.
+func TestPoolOfACallerWhoLeaves(t *testing.T) {
+	d := newPooled(t, 3)
+	first := newBox(t, d).(*box)
+	before := waiting(t, d, 3)
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	spec := first.spec
+	spec.ID = cofferdam.BoxID(cofferdam.NewID("b"))
+	if b := d.pool.claim(gone, spec); b != nil { // the look took no time
+		b.abandon(gone)
+	}
+	left := 0
+	for _, b := range before {
+		if _, err := os.Lstat(b.dir); err == nil {
+			left++
+		}
+	}
+	if left < len(before)-1 {
+		t.Errorf("of %d boxes in the pool %d are left", len(before), left)
+	}
+}
+
 // TestPoolIsOff: without one nothing is made ahead.
 func TestPoolIsOff(t *testing.T) {
 	d := newDriver(t)
 	newBox(t, d)
 	time.Sleep(300 * time.Millisecond)
-	if b := newBox(t, d).(*box); b.name != b.ID() || len(d.cgroups.list()) != 2 {
-		t.Errorf("%s is %s; groups %q", b.ID(), b.name, d.cgroups.list())
+	if b := newBox(t, d).(*box); b.name != b.ID() || len(d.cgroups.List()) != 2 {
+		t.Errorf("%s is %s; groups %q", b.ID(), b.name, d.cgroups.List())
 	}
 }
 
@@ -216,28 +239,25 @@ func TestPoolThatCannotMakeMore(t *testing.T) {
 	waiting(t, d, 2) // and it makes them again
 }
 
-// TestPoolStopsWhatWasNotTaken: a box that was let go on for a claim which then
-// has another one, or none, is stopped again; one that was taken is not.
-func TestPoolStopsWhatWasNotTaken(t *testing.T) {
+// TestPoolWakesOnlyWhatIsTaken: a claim that no box of the pool is for lets none go
+// on, and one that was told who it is before its image was looked at is nobody's if
+// that has changed.
+func TestPoolWakesOnlyWhatIsTaken(t *testing.T) {
+	image := muslImage(t)
 	d := newPooled(t, 1)
-	first := newBox(t, d)
+	first := newBox(t, d, func(s *sandbox.Spec) { s.Image = image }).(*box)
 	b := waiting(t, d, 1)[0]
-	spec := b.spec
-	doze := d.pool.rouse(spec)
-	if out, r := sh(t, first, "echo x"); out != "x" || r.Exit != 0 {
-		t.Errorf("%q %+v", out, r)
-	}
-	doze()
+	newBox(t, d, func(s *sandbox.Spec) { s.Image, s.Limits.PIDs = image, s.Limits.PIDs+1 })
 	if !isStopped(t, b) {
-		t.Error("it goes on in the pool")
+		t.Error("a box of another kind was woken")
 	}
-	spec.Limits.PIDs++
-	d.pool.rouse(spec)() // nothing is of that kind
-	doze = d.pool.rouse(b.spec)
-	taken := newBox(t, d)
-	doze()
-	if out, r := sh(t, taken, "echo x"); nameOf(taken) != b.name || out != "x" || r.Exit != 0 {
-		t.Errorf("claimed %s, want %s: %q %+v", nameOf(taken), b.name, out, r)
+	waiting(t, d, 2)
+	must(t, os.WriteFile(image+"/etc/issue", []byte("changed\n"), 0o644))
+	if taken := newBox(t, d, func(s *sandbox.Spec) { *s = first.spec; s.ID = cofferdam.BoxID(cofferdam.NewID("b")) }); nameOf(taken) == b.name {
+		t.Error("claimed a box of an image that changed")
+	}
+	if _, err := os.Lstat(b.dir); !os.IsNotExist(err) {
+		t.Errorf("the folder of the box that nobody has: %v", err)
 	}
 }
 

@@ -10,10 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/snapshot"
@@ -22,15 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a box of an ordinary user lacks, as Status says it among the flags.
-const (
-	// sizedInMemory is a workspace on a tmpfs of its size: an ordinary user can
-	// mount nothing else that has one.
-	sizedInMemory = "workspace=memory"
-	// limitsWatched is a box without a control group: its memory is looked at and
-	// its largest process ended, and nothing bounds its share of the CPU.
-	limitsWatched = "limits=watched"
-)
+// sizedInMemory is a workspace on a tmpfs of its size, as Status says it among the
+// flags: an ordinary user can mount nothing else that has one.
+const sizedInMemory = "workspace=memory"
 
 // delegate is how an ordinary user gets control groups.
 const delegate = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
@@ -42,36 +33,25 @@ func (d *Driver) withoutGroups(err error) {
 		return
 	}
 	// No trees: every step on control groups does nothing.
-	d.cgroups = cgroups{root: "/nonexistent", parent: d.cgroups.parent}
+	d.cgroups = d.cgroups.Off()
 	d.watched = true
 	d.flags = slices.DeleteFunc(d.flags, func(f string) bool { return strings.HasPrefix(f, "--cpu-num-from-quota") })
 	d.flags = append(d.flags, "--ignore-cgroups")
 }
 
-// Offers implements sandbox.Driver: what an ordinary user's boxes can do is less.
-func (d *Driver) Offers(ctx context.Context) ([]sandbox.Offer, error) {
-	list, err := d.Lacks.Offers(ctx)
-	if !d.o.User || err != nil {
-		return list, err
+// Offers implements sandbox.Driver.
+func (d *Driver) Offers(context.Context) ([]sandbox.Offer, error) {
+	if d.o.User {
+		return []sandbox.Offer{UserOffer()}, nil
 	}
-	return []sandbox.Offer{UserOffer()}, nil
+	return []sandbox.Offer{sandbox.OfferOf(sandbox.GVisor)}, nil
 }
 
 // UserOffer is what boxes of an ordinary user can do.
 func UserOffer() sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.GVisor)
-	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return c == sandbox.CanSetup
-	})
+	o.EnvFolder = true
 	return o
-}
-
-// userLacks refuses what only root's keeper can do.
-func userLacks(c sandbox.Capability, why string) error {
-	return &cofferdam.Error{
-		Op: "gvisor.Create", Kind: cofferdam.Invalid, Subject: string(c), Reason: "the keeper runs as an ordinary user: " + why,
-		Hint: "ask a keeper that runs as root for a box of tier gvisor; it can",
-	}
 }
 
 // runFolder is where gVisor's own files are: a short path, since there are
@@ -149,92 +129,9 @@ func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Store
 // box's files in memory. 0 once it is gone.
 func (b *box) memory() int64 {
 	if !b.d.watched {
-		return b.d.cgroups.memory(string(b.name))
+		return b.d.cgroups.Memory(string(b.name))
 	}
-	return b.memories.held(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
-}
-
-// findAgain is how long it is believed which descriptors are of a box's memory.
-const findAgain = time.Minute
-
-// memories are the files that gVisor keeps a box's memory in. What its own process
-// maps of them tells little: the box's processes have mappings of their own. They are
-// a few of up to thousands of descriptors, as many as a box makes its kernel have: to
-// look at all takes longer than the time between two looks.
-type memories struct {
-	mu    sync.Mutex
-	dir   string    // of the descriptors; guarded by mu
-	paths []string  // guarded by mu
-	found time.Time // guarded by mu
-}
-
-// held is what they take, in bytes; 0 once the box is gone.
-func (m *memories) held(dir string) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dir == dir && time.Since(m.found) < findAgain {
-		if sum, ok := m.sum(); ok {
-			return sum
-		}
-	}
-	m.dir, m.paths, m.found = dir, nil, time.Now()
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	for _, e := range list {
-		if path := filepath.Join(dir, e.Name()); isMemory(path) {
-			m.paths = append(m.paths, path)
-		}
-	}
-	sum, _ := m.sum()
-	return sum
-}
-
-// sum adds up what is known; not ok if something of it is another file by now, or
-// nothing is known. mu is held.
-func (m *memories) sum() (sum int64, ok bool) {
-	ok = len(m.paths) > 0
-	for _, path := range m.paths {
-		var st unix.Stat_t
-		if !isMemory(path) || unix.Stat(path, &st) != nil {
-			ok = false
-			continue
-		}
-		sum += st.Blocks * 512
-	}
-	return sum, ok
-}
-
-func isMemory(path string) bool {
-	name, err := os.Readlink(path)
-	return err == nil && strings.HasPrefix(name, "/memfd:")
-}
-
-// idleLook is the time between looks at the memory of a watched box whether a
-// command runs or not: the meter looks more often, but only while one does.
-const idleLook = 250 * time.Millisecond
-
-// watchMemory begins that, if the box is watched, and returns what ends it.
-func (b *box) watchMemory() (end func()) {
-	if !b.d.watched {
-		return func() {}
-	}
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		t := time.NewTicker(idleLook)
-		defer t.Stop()
-		for {
-			select {
-			case <-over:
-				return
-			case <-t.C:
-				b.crowded()
-			}
-		}
-	}()
-	return sync.OnceFunc(func() { close(over); <-done })
+	return b.memfds.Held(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
 }
 
 // held is memory, and ends the box when nothing else stands between a hog and

@@ -1,17 +1,14 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"cofferdam"
 	"cofferdam/internal/userns"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/sandboxtest"
@@ -19,75 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programsVariable is where tests of an ordinary user find the programs.
-const programsVariable = "COFFERDAM_TEST_PROGRAMS"
-
-// settle makes the process that TestAsUser starts uid 0 of a user namespace with
-// mounts of its own, and returns once it is. In others it does nothing.
-func settle() error {
-	if err := userns.Settle(); err != nil {
-		return err
-	}
-	if os.Getenv(sandboxtest.UserVariable) == "" {
-		return nil
-	}
-	if os.Geteuid() != 0 {
-		cmd, life, err := userns.Command(os.Args[1:], os.Environ(), false)
-		if err != nil {
-			return err
-		}
-		defer life.Close()
-		var exit *exec.ExitError
-		if err := cmd.Wait(); errors.As(err, &exit) {
-			os.Exit(exit.ExitCode())
-		} else if err != nil {
-			return err
-		}
-		os.Exit(0)
-	}
-	if os.Getenv(programsVariable+"_MOUNTS") != "" {
-		return nil
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return err
-	}
-	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), programsVariable+"_MOUNTS=1"))
-}
-
 // isUser says whether this is the process that TestAsUser starts.
-func isUser() bool { return os.Getenv(sandboxtest.UserVariable) != "" }
+func isUser() bool { return sandboxtest.IsUser() }
 
 // TestAsUser runs the suite and what an ordinary user's boxes lack, as one.
 func TestAsUser(t *testing.T) {
 	if isUser() {
 		t.Skip("this is that user")
 	}
-	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{sandboxtest.OpenCopy(t, self), "-test.v", "-test.timeout=15m", "-test.run=^(TestSuite|TestForkIntoFive|TestSnapshotIsProved|TestPoolKeepsWorkspaces|TestSuspendedMemoryIsProved|TestUser.*)$"}
-	cmd := sandboxtest.AsUser(t, args...)
-	cmd.Env = append(cmd.Env, programsVariable+"="+bin)
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestUserStatusSaysWhatIsWatched") || !strings.Contains(string(out), "--- PASS: TestSuite") || !strings.Contains(string(out), "--- PASS: TestForkIntoFive") {
-		t.Errorf("as an ordinary user: %v\n%s", err, out)
-		return
-	}
-	t.Logf("%d tests passed as %s", strings.Count(string(out), "--- PASS"), sandboxtest.User)
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "--- SKIP") {
-			t.Log(strings.TrimSpace(line))
-		}
-	}
+	dir, err := programs()
+	must(t, err)
+	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestForkIntoFive", "TestSnapshotIsProved", "TestPoolKeepsWorkspaces", "TestSuspendedMemoryIsProved", "TestUserWatched", "TestUserFullDisk",
+		"TestUserEnvironmentIsAFolder", "TestUserEnvironmentIsWatched", "TestUserEnvironmentIsNoImage", "TestUserMappedMemoryIsWatched", "TestUserWorkspaceOutlivesItsKeeper", "TestUserRunFolderIsShort", "TestUserRunFolderIsOwn")
 }
 
 func needUser(t *testing.T) {
@@ -100,62 +40,36 @@ func needUser(t *testing.T) {
 	}
 }
 
-func TestUserStatusSaysWhatIsWatched(t *testing.T) {
+// TestUserWatched: what has no wall is watched, and gVisor is told so.
+func TestUserWatched(t *testing.T) {
 	needUser(t)
-	s, err := newBox(t, newDriver(t)).Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{limitsWatched, sizedInMemory, "--ignore-cgroups"} {
-		if !slices.Contains(s.Flags, want) {
-			t.Errorf("flags %q lack %s", s.Flags, want)
+	open := func(watched bool) func(*testing.T) sandbox.Driver {
+		return func(t *testing.T) sandbox.Driver {
+			o := options(t)
+			o.Watched = watched
+			d, err := New(o)
+			must(t, err)
+			t.Cleanup(func() { must(t, d.Close(context.Background())) })
+			return d
 		}
 	}
-}
-
-// Who demands limits gets no box without them, and hears what to do.
-func TestUserLimitsRequired(t *testing.T) {
-	needUser(t)
-	o := options(t)
-	o.Watched = false
-	d, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close(t.Context())
-	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small()})
-	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "control-groups") || !strings.Contains(cofferdam.HintOf(err), "--limits watched") {
-		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
+	sandboxtest.Watched(t, open(true), open(false))
+	if s, err := newBox(t, newDriver(t)).Status(t.Context()); err != nil || !slices.Contains(s.Flags, "--ignore-cgroups") {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
-// What cannot be had is refused by name.
-func TestUserHasNoEnvironmentImage(t *testing.T) {
+// TestUserFullDisk: see sandboxtest.FullDisk.
+func TestUserFullDisk(t *testing.T) {
 	needUser(t)
-	d := newDriver(t)
-	_, err := d.Create(t.Context(), sandbox.Spec{
-		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.GVisor, Image: sandbox.HostImage, Limits: small(), Env: "/tmp/x.img", SetupPhase: true,
+	sandboxtest.FullDisk(t, func(t *testing.T, root string) sandbox.Driver {
+		o := options(t)
+		o.Root = root
+		d, err := New(o)
+		must(t, err)
+		t.Cleanup(func() { must(t, d.Close(context.Background())) })
+		return d
 	})
-	if cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "root") {
-		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
-	}
-}
-
-// A hog is ended, and the box goes on: no control group does that here.
-func TestUserMemoryIsWatched(t *testing.T) {
-	needUser(t)
-	b := newBox(t, newDriver(t))
-	_, r := sh(t, b, "head -c 100M /dev/zero | tail -c 100M | wc -c") // the benign twin
-	if r.Exit != 0 || len(r.Exhausted) > 0 {
-		t.Errorf("100 MiB of 512: %+v", r)
-	}
-	_, r = sh(t, b, "head -c 2G /dev/zero | tail -c 2G | wc -c")
-	if !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
-		t.Errorf("2 GiB of 512 MiB: %+v", r)
-	}
-	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
-		t.Errorf("afterwards: %q, %+v", got, r)
-	}
 }
 
 // What a process maps counts, not only what passes through gVisor's own process.
@@ -167,52 +81,6 @@ func TestUserMappedMemoryIsWatched(t *testing.T) {
 	}
 	if got, r := sh(t, b, "python3 -c 'x = b\"x\" * (1536 << 20); import time; time.sleep(60); print(len(x))'"); got != "" || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("1536 MiB of 512: %q, %+v", got, r)
-	}
-}
-
-// What a command left behind is watched as well, though no command runs: it is
-// ended, or the box is.
-func TestUserLeftoverMemoryIsWatched(t *testing.T) {
-	needUser(t)
-	b := newBox(t, newDriver(t))
-	const hog = `(sleep 1; exec python3 -c 'import time
-x = []
-while len(x) < 96: x.append(b"x" * (16 << 20)); time.sleep(0.1)
-open("/tmp/grown", "w").close(); time.sleep(60)') > /dev/null 2>&1 &`
-	if _, r := sh(t, b, hog); r.Exit != 0 {
-		t.Fatalf("%+v", r)
-	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		jobs, err := b.Jobs(t.Context())
-		if err != nil && state(t, b).State.Over() {
-			return // the box was ended
-		}
-		if err == nil && len(jobs) == 0 && b.(*box).memory() < small().Memory/2 { // what it had is given back: nothing ends the box any more
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v, %v; it holds %d MiB", jobs, err, b.(*box).memory()>>20)
-		}
-	}
-	if got, _ := sh(t, b, "ls /tmp"); got != "" {
-		t.Errorf("a hog without a command got its memory: %s", got)
-	}
-}
-
-// The workspace holds what the limit of disk says and no more, and the box goes
-// on when it is full.
-func TestUserWorkspaceHasItsSize(t *testing.T) {
-	needUser(t)
-	b := newBox(t, newDriver(t))                                          // of 64 MiB
-	if _, r := sh(t, b, "head -c 40M /dev/zero > /work/a"); r.Exit != 0 { // the benign twin
-		t.Errorf("40 MiB: %+v", r)
-	}
-	_, r := sh(t, b, "head -c 40M /dev/zero > /work/b")
-	if r.Exit == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedDisk) {
-		t.Errorf("80 MiB of 64: %+v", r)
-	}
-	if got, _ := sh(t, b, "rm /work/b; echo more > /work/c; cat /work/c"); got != "more" {
-		t.Errorf("afterwards: %q", got)
 	}
 }
 

@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"os/exec"
 	"sync"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	_ "gvisor.dev/gvisor/pkg/sentry/platform/systrap" // the one platform we use
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/runsc/config"
@@ -22,20 +20,9 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"cofferdam/sandbox/cgroup"
 )
-
-// process guards what belongs to this process as a whole. Making a container
-// moves every thread of it into the box's control group for a moment, reads
-// os.Stdin, os.Stdout and os.Stderr, and runs specutils.ExePath; whoever else
-// starts a program must not do so meanwhile, or it would be in that group too.
-var process sync.RWMutex
-
-// start starts cmd outside every box's control group.
-func start(cmd *exec.Cmd) error {
-	process.RLock()
-	defer process.RUnlock()
-	return cmd.Start()
-}
 
 // Bounds of the files and folders that the kernel of a box keeps in mind. What it
 // does not is asked of the host each time; what it does holds up to three of the
@@ -144,52 +131,46 @@ func shrink(c *container.Container) error {
 	return conn.Call("Usage.Reduce", &control.UsageReduceOpts{Wait: true}, nil)
 }
 
-// nameBox sets the hostname that c sees: pid 1 may not, so a process does that
-// has this one right and nothing else.
-func nameBox(conf *config.Config, c *container.Container, name string) error {
-	caps := auth.CapabilitySetOf(linux.CAP_SYS_ADMIN)
-	status, err := execute(conf, c, control.ExecArgs{
-		Argv: renameArgs(name), Capabilities: &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
-	})
-	if err == nil && status != 0 {
-		err = fmt.Errorf("status %#x", uint32(status))
-	}
-	if err != nil {
-		return fmt.Errorf("setting hostname: %w", err)
-	}
-	return nil
-}
-
 // execute runs a program beside pid 1, without input, output or environment, and
 // waits for its end or that of the box.
 func execute(conf *config.Config, c *container.Container, args control.ExecArgs) (unix.WaitStatus, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	own := *conf
-	args.WorkingDirectory, args.NoNewPrivileges = "/", true
-	args.FilePayload = control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil)
-	pid, err := c.Execute(&own, &args)
+	pid, err := beside(conf, c, args, nil)
 	if err != nil {
 		return 0, err
 	}
 	return c.WaitPID(pid)
 }
 
-// newContainer does the part that uses what belongs to the whole process.
-func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (*container.Container, error) {
-	process.Lock()
-	defer process.Unlock()
-	if err := keepPackets(); err != nil {
-		return nil, err
+// beside starts a program beside pid 1. files are its descriptors; those of its
+// standard streams that are not among them lead nowhere.
+func beside(conf *config.Config, c *container.Container, args control.ExecArgs, files map[int]*os.File) (pid int32, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
 	}
-	formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
-	os.Stdin, os.Stdout, os.Stderr = in, out, out
-	defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
-	specutils.ExePath = program
-	return container.New(conf, args)
+	defer null.Close()
+	own, all := *conf, map[int]*os.File{0: null, 1: null, 2: null}
+	maps.Copy(all, files)
+	args.WorkingDirectory, args.NoNewPrivileges = "/", true
+	args.FilePayload = control.NewFilePayload(all, nil)
+	return c.Execute(&own, &args)
+}
+
+// newContainer does the part that uses what belongs to this process as a whole:
+// its control group, os.Stdin, os.Stdout and os.Stderr, and specutils.ExePath.
+func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (c *container.Container, err error) {
+	err = cgroup.Alone(func() (err error) {
+		if err := keepPackets(); err != nil {
+			return err
+		}
+		formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
+		os.Stdin, os.Stdout, os.Stderr = in, out, out
+		defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
+		specutils.ExePath = program
+		c, err = container.New(conf, args)
+		return err
+	})
+	return c, err
 }
 
 // Descriptors that the kernel of a box moves its standard streams to. It refuses

@@ -138,7 +138,7 @@ func (b *box) toDisk(ctx context.Context) error {
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
 	runs := b.container.Destroy()
-	if err = errors.Join(runs, b.d.cgroups.end(string(b.name))); err != nil {
+	if err = errors.Join(runs, b.d.cgroups.End(string(b.name))); err != nil {
 		// Something of it still runs beside what was written: neither may go on.
 		b.fail("its processes did not end: "+err.Error(), "the box could not be suspended")
 	}

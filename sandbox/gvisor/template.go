@@ -35,11 +35,7 @@ func (t *templates) workspace(ctx context.Context, path string, size int64) erro
 
 // kept makes an empty image of a workspace that outlives its box.
 func (t *templates) kept(ctx context.Context, path string, size int64) error {
-	from, err := t.find(ctx, "kept", size, func(ctx context.Context, path string, size int64) error {
-		process.RLock() // the whole process may be in a box's control group
-		defer process.RUnlock()
-		return volume.Make(ctx, path, size)
-	})
+	from, err := t.find(ctx, "kept", size, volume.Make)
 	if err != nil {
 		return err
 	}

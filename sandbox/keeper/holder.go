@@ -60,6 +60,17 @@ func holderOf(state string) (h holder) {
 	return h
 }
 
+// HolderEnded says whether the process that the lock of a state folder names has
+// ended. What it was starting may have the lock a little longer.
+func HolderEnded(state string) bool {
+	h := holderOf(state)
+	if h.process <= 0 {
+		return false
+	}
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", h.process)) // of one that was not waited for there is none
+	return errors.Is(err, os.ErrNotExist)
+}
+
 // taken says whether a keeper holds a state folder.
 func taken(state string) bool {
 	f, err := os.Open(filepath.Join(state, LockFile))

@@ -10,6 +10,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/volume"
@@ -61,7 +62,7 @@ func (b *box) ID() cofferdam.BoxID { return b.spec.ID }
 // Status says what the box really is.
 func (b *box) Status(ctx context.Context) (sandbox.Status, error) {
 	s := sandbox.Status{
-		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits(), b.d.cgroups), Limits: b.spec.Limits, Image: b.spec.Image,
+		ID: b.spec.ID, Tier: b.spec.Tier, Kernel: b.kernel(ctx), Flags: flags(b.traits(), b.d.groups), Limits: b.spec.Limits, Image: b.spec.Image,
 		Created: b.created, Changes: b.Life.Changes(), Workspace: b.kept.About(),
 	}
 	last := s.Changes[len(s.Changes)-1]
@@ -87,9 +88,9 @@ func (b *box) kernel(ctx context.Context) string {
 const limitsOwn = "limits=own"
 
 // flags are the monitor and what holds it, and how the workspace has its size.
-func flags(t vmm.Traits, c cgroups) []string {
+func flags(t vmm.Traits, g cgroup.Groups) []string {
 	list := append(append([]string{"monitor=" + t.Name}, t.Flags...), "workspace=disk")
-	if c.off {
+	if g.None() {
 		list = append(list, limitsOwn)
 	}
 	return list
@@ -152,7 +153,7 @@ func (b *box) tearDown(reason string) error {
 	}
 	b.wire.close()
 	closeAll([]*os.File{b.env}) // closing it again does nothing
-	errs = append(errs, b.d.cgroups.end(string(b.spec.ID)), b.flushEnv(), b.letGo())
+	errs = append(errs, b.d.groups.End(string(b.spec.ID)), b.flushEnv(), b.letGo())
 	for _, dir := range []string{b.memoryDir(), b.journalDir(), b.path("")} {
 		errs = append(errs, os.RemoveAll(dir))
 	}

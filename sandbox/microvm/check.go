@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/microvm/qemu"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/wall"
@@ -70,11 +71,11 @@ func (c *checker) needed() []probe {
 		{"microvm-erofs", installed(mkfsErofs, fixErofs)},
 		{"microvm-ext4", installed(mount.Mkfs, fixExt4)},
 		{"microvm-control-groups", func(context.Context) (string, string, error) {
-			g, err := findCgroups(c.d.cgroups.parent)
+			g, err := cgroup.Find(cgroup.Root, c.d.groups.Parent(), controllers)
 			if err != nil && c.d.o.Watched {
 				err = spare{fmt.Errorf("%w; a machine has its memory and its processors all the same, and their time is not bounded", err)}
 			}
-			if g.v2 {
+			if g.V2 {
 				return "version 2", fixCgroups, err
 			}
 			return "version 1", fixCgroups, err

@@ -142,7 +142,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 		}
 	} else if err := mount.Room("microvm.Create", b.path(""), size); err != nil {
 		return err
-	} else if err := mount.Make(ctx, b.path("work.img"), size, false, nil); err != nil {
+	} else if err := mount.Make(ctx, b.path("work.img"), size, false); err != nil {
 		return missing("workspace with a size", err.Error(), "install e2fsprogs; the state folder must be writable", err)
 	}
 	m := guest.Machine{
@@ -154,7 +154,7 @@ func (b *box) makeDisks(ctx context.Context) error {
 		if b.spec.SetupPhase {
 			m.Env = "rw"
 			if _, err := os.Lstat(b.spec.Env); errors.Is(err, os.ErrNotExist) {
-				if err := mount.Make(ctx, b.spec.Env, size, false, nil); err != nil {
+				if err := mount.Make(ctx, b.spec.Env, size, false); err != nil {
 					return missing("environment image", err.Error(), "install e2fsprogs; its folder must be writable", err)
 				}
 			}
@@ -168,13 +168,13 @@ func (b *box) makeDisks(ctx context.Context) error {
 }
 
 // run starts the machine and joins it to link, wire and console. With from, a
-// folder, it is one that was saved there, and paused until it is told to go on.
+// folder, it waits for what was saved there to be loaded.
 func (b *box) run(ctx context.Context, from string) error {
 	m := vmm.Machine{
 		ID: string(b.spec.ID), KVM: b.spec.Tier == sandbox.MicroVM, UID: b.user, Dir: b.path("view"), Kernel: b.boot.kernel, Initrd: b.boot.initrd,
 		Memory: b.memoryFile(), Size: b.spec.Limits.Memory,
 		CPUs:  min(int(math.Ceil(b.spec.Limits.CPU)), runtime.NumCPU()),
-		Group: b.d.cgroups.group(b.spec.Limits), Alone: b.d.cgroups.off,
+		Group: b.d.group(b.spec.Limits), Alone: b.d.groups.None(),
 	}
 	if from != "" {
 		saved := savedIn(from)
@@ -211,11 +211,11 @@ func (b *box) run(ctx context.Context, from string) error {
 	b.setMachine(vm)
 	go b.console.read(ours[0])
 	b.wire.attach(ours[1])
-	if err := b.d.cgroups.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
+	if err := b.d.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	if from != "" {
-		return vm.Load(ctx)
+		return nil
 	}
 	return b.joinLine(ctx)
 }

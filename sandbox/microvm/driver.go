@@ -14,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/microvm/cloudhypervisor"
 	"cofferdam/sandbox/microvm/firecracker"
 	"cofferdam/sandbox/microvm/qemu"
@@ -70,7 +71,7 @@ type Driver struct {
 	o         Options
 	monitor   vmm.Monitor
 	checker   checker
-	cgroups   cgroups
+	groups    cgroup.Groups
 	snapshots snapshot.Store
 	keeps     map[sandbox.Tier]*volume.Store // workspaces
 
@@ -103,8 +104,7 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{o: o, monitor: monitor, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
 	d.checker.d = d
 	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
-	d.cgroups, err = findCgroups("/cofferdam-vm-" + hashed([]byte(o.Root))[:8]) // what is missing is a finding of Check
-	d.cgroups.off = err != nil && o.Watched
+	d.groups, err = cgroup.Find(cgroup.Root, "/cofferdam-vm-"+hashed([]byte(o.Root))[:8], controllers) // what is missing is a finding of Check
 	if err := cmp.Or(d.prepare(), d.openWorkspaces()); err != nil {
 		return nil, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Unavailable, Subject: "open state folder " + o.Root, Err: err,
@@ -163,7 +163,7 @@ func (d *Driver) prepare() error {
 	if resolved, err := filepath.EvalSymlinks(d.o.Root); err != nil || resolved != d.o.Root {
 		return errors.Join(err, fmt.Errorf("it is a link to %s: give that path", resolved))
 	}
-	d.cgroups.endAll()
+	_ = d.endGroups() // what is still in use stays, and is removed the next time
 	for name := range inMemoryFolders {
 		if err := mount.Unmount(filepath.Join(d.o.Root, name)); err != nil {
 			return err
@@ -221,8 +221,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	for name := range inMemoryFolders {
 		errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, name)))
 	}
-	d.cgroups.endAll()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.endGroups())...)
 }
 
 // invalid is the error for a Spec that cannot be had.

@@ -16,7 +16,7 @@ func testExhaustion(t *testing.T, b *box) {
 		text string
 	}{
 		{sandbox.ExhaustedMemory, "dd if=/dev/zero of=/dev/null bs=450M count=1"},
-		{sandbox.ExhaustedDisk, "dd if=/dev/zero of=/work/big bs=1M; rm /work/big"},
+		{sandbox.ExhaustedDisk, "dd if=/dev/zero of=/work/big bs=1M; sleep 5; rm /work/big"},
 		{sandbox.ExhaustedTemp, "dd if=/dev/zero of=/tmp/big bs=1M; sleep 5; rm /tmp/big"},
 		{sandbox.ExhaustedPIDs, "for i in $(seq 300); do sleep 2 & done 2>/dev/null; sleep 0.3"},
 		{sandbox.ExhaustedTime, "sleep 100"},

@@ -29,12 +29,15 @@ func (f folder) makeMemory(size int64) error {
 	return errors.Join(file.Truncate(size), file.Chown(f.user, f.user), file.Close())
 }
 
-// copyMemory gives the box memory of its own, with what is in a file.
-func (f folder) copyMemory(from string) error {
-	if err := snapshot.Copy(from, f.memoryFile()); err != nil {
-		return err
+// fillMemory gives the box memory of its own and begins to fill it with what is in
+// a file. What it returns waits until that is done; it is called once.
+func (f folder) fillMemory(from string, size int64) (wait func() error, err error) {
+	if err := f.makeMemory(size); err != nil {
+		return nil, err
 	}
-	return os.Chown(f.memoryFile(), f.user, f.user)
+	filled := make(chan error, 1)
+	go func() { filled <- snapshot.Fill(from, f.memoryFile()) }()
+	return func() error { return <-filled }, nil
 }
 
 // memoryUsed is what the machine's memory takes, or may take where its monitor has

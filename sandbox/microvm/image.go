@@ -218,7 +218,7 @@ func (d *Driver) makeRoot(ctx context.Context, path string, list []entry, more .
 		}
 	}()
 	g, err := d.rootMaker(mkfs, view, out.Name(), list)
-	if g.Args = append(more, g.Args...); d.cgroups.off {
+	if g.Args = append(more, g.Args...); d.groups.None() {
 		g.Memory = rootMemory
 	}
 	if err == nil {
@@ -232,18 +232,18 @@ func (d *Driver) makeRoot(ctx context.Context, path string, list []entry, more .
 		return fmt.Errorf("starting %s: %w", mkfsErofs, err)
 	}
 	const group = "root" // no box's: those are longer
-	err = d.cgroups.hold(group, []int{p.PID}, cofferdam.Limits{CPU: float64(runtime.NumCPU()), Memory: rootMemory})
+	err = d.hold(group, []int{p.PID}, cofferdam.Limits{CPU: float64(runtime.NumCPU()), Memory: rootMemory})
 	if err != nil && !errors.Is(err, unix.ESRCH) && !p.Over() { // a small image is written before its program is held
 		p.Kill()
-		return errors.Join(err, d.cgroups.end(group))
+		return errors.Join(err, d.groups.End(group))
 	}
 	select {
 	case <-p.Ended:
 	case <-ctx.Done():
 		p.Kill()
-		return errors.Join(context.Cause(ctx), d.cgroups.end(group))
+		return errors.Join(context.Cause(ctx), d.groups.End(group))
 	}
-	if err := d.cgroups.end(group); err != nil {
+	if err := d.groups.End(group); err != nil {
 		return err
 	}
 	if p.Err != nil {

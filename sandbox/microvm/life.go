@@ -91,7 +91,7 @@ func (b *box) Suspend(ctx context.Context) error {
 	b.link.part()
 	b.machine().End()
 	b.setMachine(nil)
-	err = errors.Join(b.d.cgroups.end(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
+	err = errors.Join(b.d.groups.End(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
 	return errors.Join(err, b.standStill(isSuspended, "its memory is on disk"))
 }
 
@@ -207,12 +207,18 @@ func (b *box) fromDisk(ctx context.Context) error {
 // awaken starts a machine from what stopAndWrite wrote, under the box's own
 // identity: pid 1 takes clock, entropy and name before it says anything.
 func (b *box) awaken(ctx context.Context, dir string) error {
+	filled := func() error { return nil }
 	if b.traits().SharesMemory {
-		if err := b.copyMemory(filepath.Join(dir, memoryCopy)); err != nil {
+		var err error
+		if filled, err = b.fillMemory(filepath.Join(dir, memoryCopy), b.spec.Limits.Memory); err != nil {
 			return err
 		}
 	}
-	if err := b.run(ctx, dir); err != nil {
+	err := b.run(ctx, dir) // the monitor starts while its memory is filled
+	if err := errors.Join(err, filled()); err != nil {
+		return err
+	}
+	if err := b.machine().Load(ctx); err != nil {
 		return err
 	}
 	if !b.traits().Reconnects {

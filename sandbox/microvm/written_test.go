@@ -14,6 +14,7 @@ import (
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/sandboxtest"
+	"cofferdam/sandbox/watch"
 )
 
 // openIn returns a driver of a state folder that the test's end closes.
@@ -87,7 +88,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	ctx := context.Background()
 	o, root := stateFolder(t)
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(mount.Make(ctx, disk, 512<<20, false, nil), mount.Image(disk, root, false)); err != nil {
+	if err := errors.Join(mount.Make(ctx, disk, 512<<20, false), mount.Image(disk, root, false)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -100,7 +101,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	sh(t, b, "head -c 1048576 /dev/urandom >/tmp/f; head -c 1048576 /dev/urandom >/work/f; sync")
 	want, _ := sh(t, b, sums)
 	d.snapshots.Free = -1 << 40 // the check before it is turned off
-	free, _, err := mount.Space(root)
+	free, _, err := watch.Space(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 )
 
 // FindProgram looks where programs are installed; a service's PATH often lacks
@@ -46,8 +47,8 @@ func BytesPerInode(size int64) int64 {
 
 // Make makes a sparse image with an empty file system of a size in bytes, which
 // belongs to the user of boxes. Without a journal it is for what does not outlive
-// its box. start starts a program; nil: as it is. After an error nothing is left.
-func Make(ctx context.Context, path string, size int64, journal bool, start func(*exec.Cmd) error) (err error) {
+// its box. After an error nothing is left.
+func Make(ctx context.Context, path string, size int64, journal bool) (err error) {
 	program, err := FindProgram(Mkfs)
 	if err != nil {
 		return err
@@ -73,10 +74,7 @@ func Make(ctx context.Context, path string, size int64, journal bool, start func
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if start == nil {
-		start = (*exec.Cmd).Start
-	}
-	if err := start(cmd); err != nil {
+	if err := cgroup.Start(cmd); err != nil {
 		return fmt.Errorf("starting %s: %w", Mkfs, err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -260,25 +258,6 @@ func Under(folder string) ([]string, error) {
 // unescape undoes the kernel's way of writing odd characters in mountinfo.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// Space says what is left on the file system of dir, in bytes, and whether it is
-// full: without a free block or without a free inode.
-func Space(dir string) (free int64, full bool, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, false, &os.PathError{Op: "looking at", Path: dir, Err: err}
-	}
-	free = int64(st.Bavail) * st.Bsize
-	// The last of it does not count: ext4 keeps some for itself, and a
-	// file that grows by whole buffers stops short of the rest.
-	return free, free < 1<<20 || st.Bavail <= st.Blocks/500 || st.Ffree == 0 && st.Files > 0, nil
-}
-
-// Full says whether the file system of dir is full; one that is gone is not.
-func Full(dir string) bool {
-	_, full, err := Space(dir)
-	return full && err == nil
 }
 
 // Flush puts a file on the disk of the host, so that it survives a loss of

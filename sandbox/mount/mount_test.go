@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/watch"
 )
 
 // TestImageIsBounded: an image has its size, its owner and its restrictions, is
@@ -25,10 +26,10 @@ func TestImageIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
 			dir, image := filepath.Join(parent, "a b\t\\"), filepath.Join(parent, "image")
-			if err := errors.Join(os.Mkdir(dir, 0o700), Make(t.Context(), image, size, journal, nil)); err != nil {
+			if err := errors.Join(os.Mkdir(dir, 0o700), Make(t.Context(), image, size, journal)); err != nil {
 				t.Fatal(err)
 			}
-			if err := Make(t.Context(), image, size, journal, nil); err == nil {
+			if err := Make(t.Context(), image, size, journal); err == nil {
 				t.Error("it was made twice")
 			}
 			if err := Image(image, dir, false); err != nil {
@@ -50,16 +51,16 @@ func TestImageIsBounded(t *testing.T) {
 			if found, err := Under(parent); err != nil || !slices.Equal(found, []string{dir}) {
 				t.Errorf("mounted: %q, %v", found, err)
 			}
-			if Full(dir) {
+			if watch.Full(dir) {
 				t.Error("an empty one is full")
 			}
-			if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 2*size), 0o600); !errors.Is(err, unix.ENOSPC) || !Full(dir) {
-				t.Errorf("twice its size: %v, full %v", err, Full(dir))
+			if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 2*size), 0o600); !errors.Is(err, unix.ENOSPC) || !watch.Full(dir) {
+				t.Errorf("twice its size: %v, full %v", err, watch.Full(dir))
 			}
 			if err := errors.Join(Unmount(dir), Unmount(dir), Unmount(dir+"/none")); err != nil {
 				t.Error(err)
 			}
-			if found, err := Under(parent); err != nil || len(found) > 0 || Full(dir+"/none") {
+			if found, err := Under(parent); err != nil || len(found) > 0 || watch.Full(dir+"/none") {
 				t.Errorf("still mounted: %q, %v", found, err)
 			}
 		})
@@ -77,10 +78,5 @@ func TestRoom(t *testing.T) {
 	}
 	if err := Sized("op", t.TempDir(), 1<<60); cofferdam.KindOf(err) != cofferdam.Exhausted || !strings.Contains(cofferdam.HintOf(err), "as root") {
 		t.Errorf("an exbibyte in memory: %v (%s)", err, cofferdam.HintOf(err))
-	}
-	for text, want := range map[string]int64{"": 0, "A: 1 kB\nB: 2 kB\n": 2 << 10, "B: 3 kB\nA: B: 9 kB\nB: 2 kB": 2 << 10, "B:\n": 0, "B: x kB\n": 0, "BB: 7 kB\n": 0} {
-		if got := Kilobytes([]byte(text), "B"); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
 	}
 }

@@ -3,11 +3,10 @@ package mount
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/watch"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +14,7 @@ import (
 // Room refuses a workspace of a size in bytes that the disk of dir has no room for:
 // it would be out of space long before it is full.
 func Room(op, dir string, size int64) error {
-	free, _, err := Space(dir)
+	free, _, err := watch.Space(dir)
 	if err != nil || free >= size {
 		return err
 	}
@@ -36,7 +35,7 @@ func Sized(op, dir string, size int64) error {
 	if err != nil {
 		return err
 	}
-	if free := Kilobytes(text, "MemAvailable"); free < size {
+	if free := watch.Kilobytes(text, "MemAvailable"); free < size {
 		return tooLarge(op, size, free, "in memory, where an ordinary user's workspaces are", "give a smaller limit of disk, or run the keeper as root")
 	}
 	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", size, size/BytesPerInode(size), sandbox.UserID, sandbox.UserID)
@@ -47,17 +46,4 @@ func Sized(op, dir string, size int64) error {
 		}
 	}
 	return nil
-}
-
-// Kilobytes reads a line of "name: number kB" of a file of /proc and returns it in
-// bytes; 0 if there is none. The last line counts: a process may choose the text of
-// one before.
-func Kilobytes(text []byte, name string) (bytes int64) {
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == name+":" {
-			n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
-			bytes = n << 10
-		}
-	}
-	return bytes
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/volume"
 	"cofferdam/sandbox/wall"
+	"cofferdam/sandbox/watch"
 )
 
 // box is one box. Its fields are set while it is built, before others see it.
@@ -25,17 +27,18 @@ type box struct {
 	sandbox.Lacks
 	*sandbox.Life
 	*guest.Host
-	d       *Driver
-	spec    sandbox.Spec // complete: every limit is set
-	created time.Time
-	dir     string
-	project uint32       // of the workspace; 0: it is an image
-	kept    *volume.Hold // of the workspace that outlives it; nil for none
-	net     *netns.Namespace
-	meter   guest.Meter
-	watcher *watcher // of its memory; nil: a control group bounds it
-	init    *pid1
-	ended   chan struct{} // closed once pid 1 has ended
+	d         *Driver
+	spec      sandbox.Spec // complete: every limit is set
+	created   time.Time
+	dir       string
+	project   uint32       // of the workspace; 0: it is an image
+	kept      *volume.Hold // of the workspace that outlives it; nil for none
+	net       *netns.Namespace
+	meter     guest.Meter
+	watching  watching
+	condemned atomic.Pointer[string] // why it was ended for what it wrote; nil if it was not
+	init      *pid1
+	ended     chan struct{} // closed once pid 1 has ended
 
 	mu     sync.Mutex
 	paused bool // guarded by mu
@@ -58,7 +61,9 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 	}
 	last := s.Changes[len(s.Changes)-1]
 	s.State, s.Reason = last.State, last.Reason
-	if s.State == sandbox.Failed && b.d.groups.events(string(b.spec.ID)).oomKills > 0 {
+	if why := b.condemned.Load(); s.State == sandbox.Failed && why != nil {
+		s.Reason = *why
+	} else if s.State == sandbox.Failed && b.d.groups.Events(string(b.spec.ID)).OOMKills > 0 {
 		s.Reason = fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
 	}
 	return s, nil
@@ -66,22 +71,28 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 
 // flags say which walls the box has.
 func (b *box) flags() []string {
-	size := sizedByImage
-	switch {
-	case b.project != 0:
-		size = sizedByQuota
-	case b.d.o.User:
-		size = sizedInMemory
-	}
 	namespaces := "namespaces=mnt,pid,net,ipc,uts,cgroup"
 	if b.d.inner() {
 		namespaces += ",user"
 	}
-	list := []string{namespaces, fmt.Sprintf("landlock=%d", wall.LandlockVersion()), "seccomp=filter", "no-new-privs", size}
+	list := []string{namespaces, fmt.Sprintf("landlock=%d", wall.LandlockVersion()), "seccomp=filter", "no-new-privs", b.size()}
 	if b.d.watched {
-		list = append(list, limitsWatched)
+		list = append(list, sandbox.LimitsWatched)
 	}
 	return list
+}
+
+// size says how the workspace has its size.
+func (b *box) size() string {
+	switch {
+	case b.project != 0:
+		return sizedByQuota
+	case b.d.o.User && b.spec.Workspace != "":
+		return sandbox.WorkspaceWatched
+	case b.d.o.User:
+		return sizedInMemory
+	}
+	return sizedByImage
 }
 
 // kernel is the host's: what boxes of this tier talk to.
@@ -122,8 +133,8 @@ func (b *box) Pause(context.Context) error {
 		return err
 	}
 	b.Host.Hold("the box is paused")
-	if err := b.d.groups.freeze(string(b.spec.ID), true); err != nil {
-		return errors.Join(b.failed("Pause", "pause", err), b.d.groups.freeze(string(b.spec.ID), false), b.GoOn("it could not be paused", sandbox.ByDriver))
+	if err := b.d.groups.Freeze(string(b.spec.ID), true); err != nil {
+		return errors.Join(b.failed("Pause", "pause", err), b.d.groups.Freeze(string(b.spec.ID), false), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	b.paused = true
 	return b.Life.Move(sandbox.Suspended, "it is paused", sandbox.ByCaller)
@@ -139,7 +150,7 @@ func (b *box) Resume(context.Context) error {
 	if !b.paused {
 		return nil
 	}
-	if err := b.d.groups.freeze(string(b.spec.ID), false); err != nil {
+	if err := b.d.groups.Freeze(string(b.spec.ID), false); err != nil {
 		return b.failed("Resume", "resume", err)
 	}
 	b.paused = false
@@ -173,12 +184,12 @@ func (b *box) tearDown(reason string) error {
 	if b.gone {
 		return nil
 	}
-	errs := []error{b.d.groups.end(string(b.spec.ID))}
+	errs := []error{b.d.groups.End(string(b.spec.ID))}
 	if b.ended != nil {
 		_ = b.init.cmd.Process.Kill() // it was in no group if its start was cut short
 		<-b.ended
 	}
-	b.watcher.stop()
+	b.watching.stop()
 	if b.Host != nil {
 		errs = append(errs, b.Host.Close(reason))
 	}
@@ -204,7 +215,7 @@ func (b *box) tearDown(reason string) error {
 
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
-	now := b.d.groups.events(string(b.spec.ID))
-	full := mount.Full(b.path("work")) || b.project != 0 && mount.Full(b.dir)
-	return guest.Seen{OOMKills: now.oomKills, PIDsFull: now.pidsFull, DiskFull: full}
+	now := b.d.groups.Events(string(b.spec.ID))
+	full := b.watching.folders.Over() || watch.Full(b.path("work")) || b.project != 0 && watch.Full(b.dir)
+	return guest.Seen{OOMKills: now.OOMKills, PIDsFull: now.PIDsFull, DiskFull: full}
 }

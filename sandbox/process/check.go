@@ -16,10 +16,12 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/wall"
+	"cofferdam/sandbox/watch"
 )
 
 // More layers that boxes of a keeper need.
@@ -51,7 +53,7 @@ type checker struct {
 }
 
 func newChecker(o Options) checker {
-	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", most: hardLimit, tun: "/dev/net/tun", groups: cgroupRoot, landlock: wall.LandlockVersion, seccomp: seccompOffered}
+	return checker{o: o, euid: os.Geteuid(), proc: "/proc/self", most: hardLimit, tun: "/dev/net/tun", groups: cgroup.Root, landlock: wall.LandlockVersion, seccomp: seccompOffered}
 }
 
 // probe is one check: the layer, and what it finds.
@@ -181,11 +183,11 @@ func (c *checker) tap() (string, error) {
 }
 
 func (c *checker) bounds() (string, error) {
-	g, err := findGroups(c.groups, "/cofferdam-check")
+	g, err := cgroup.Find(c.groups, "/cofferdam-check", controllers)
 	switch {
 	case err != nil:
 		return "", err
-	case g.v2:
+	case g.V2:
 		return "version 2", nil
 	}
 	return "version 1", nil
@@ -194,7 +196,7 @@ func (c *checker) bounds() (string, error) {
 // disk checks that a workspace can have a real size.
 func (c *checker) disk() (string, error) {
 	if c.o.User {
-		return "workspaces are in memory", nil
+		return "workspaces are in memory; kept ones are folders that are watched", nil
 	}
 	if quota.Enforced(c.nearest()) {
 		return "project quotas", nil
@@ -224,7 +226,7 @@ func (c *checker) state() (string, error) {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, err)
 	}
-	free, _, err := mount.Space(dir)
+	free, _, err := watch.Space(dir)
 	return fmt.Sprintf("%s: %d MiB free", dir, free>>20), err
 }
 
@@ -244,7 +246,11 @@ func userNamespace() (string, error) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
 	}
-	if err := cmd.Run(); err != nil {
+	err := cgroup.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return "", fmt.Errorf("making one: %w", err)
 	}
 	if restricted(restrictFile) {

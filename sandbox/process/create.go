@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/mount"
@@ -31,9 +32,6 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 	rules := sandbox.Rules{Driver: "process", Tiers: []sandbox.Tier{sandbox.Process}, MinMemory: minMemory, MaxCPU: maxCPU, State: d.o.Root}
 	if err := spec.Complete(rules); err != nil {
 		return nil, err
-	}
-	if d.o.User && spec.Workspace != "" {
-		return nil, userLacks(sandbox.CanKeep, "its workspaces are in memory")
 	}
 	if err := d.checker.refuse(ctx); err != nil {
 		return nil, err
@@ -82,7 +80,7 @@ func (b *box) build(ctx context.Context) error {
 	if err := b.makeWorkspace(ctx); err != nil {
 		return workspaceError(err)
 	}
-	if err := b.d.groups.make(string(b.spec.ID), b.spec.Limits); err != nil {
+	if err := b.d.makeGroup(string(b.spec.ID), b.spec.Limits); err != nil {
 		return missing(opCreate, layerGroups, err)
 	}
 	if b.net, err = netns.New(); err != nil {
@@ -126,7 +124,10 @@ func (b *box) boot(ctx context.Context, plan wall.Plan) error {
 			UID: sandbox.UserID, GID: sandbox.UserID, OpenFiles: b.spec.Limits.OpenFiles, PIDs: b.countedPIDs(),
 			Sized: sized(), FewIDs: b.d.inner(),
 		},
-		Watch: b.meter.Watch, Life: b.Life,
+		Watch: func(id cofferdam.ExecID) func(*sandbox.Result) {
+			return b.watching.commands.Begin(id, b.meter.Watch(id))
+		},
+		Life: b.Life,
 	})
 	if err != nil {
 		ours()
@@ -146,7 +147,7 @@ func (b *box) enclose() error {
 		return err
 	}
 	b.yield()
-	if err := b.d.groups.add(string(b.spec.ID), b.init.cmd.Process.Pid); err != nil {
+	if err := b.d.groups.Add(string(b.spec.ID), b.init.cmd.Process.Pid); err != nil {
 		return missing(opCreate, layerGroups, err)
 	}
 	if err := b.init.say(0); err != nil {

@@ -154,7 +154,7 @@ func TestReplacedSecret(t *testing.T) {
 			t.Errorf("deaf %v: %s", deaf, got)
 		}
 	}
-	list, err := view(wall.Mount{}, nil)
+	list, err := view(LookAtHost(), wall.Mount{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

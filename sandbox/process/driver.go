@@ -13,6 +13,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/volume"
@@ -43,7 +44,7 @@ type Driver struct {
 	sandbox.Lacks
 	*sandbox.Book[*box]
 	o        Options
-	groups   groups
+	groups   cgroup.Groups
 	watched  bool // there are no control groups
 	projects *quota.Projects
 	keeps    *volume.Store // workspaces
@@ -68,14 +69,18 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), Book: sandbox.NewBook[*box]("process", maxBoxes)}
 	// An error here is a finding of Check, and Create refuses.
 	var err error
-	d.groups, err = findGroups(cgroupRoot, "/cofferdam-process-"+hex.EncodeToString(sum[:4]))
+	d.groups, err = cgroup.Find(cgroup.Root, "/cofferdam-process-"+hex.EncodeToString(sum[:4]), controllers)
 	if err != nil && o.Watched {
-		d.watched, d.groups.off = true, true
+		d.watched = true
 	}
 	d.checker = newChecker(o)
 	err = d.prepare()
 	if err == nil {
-		d.keeps, err = volume.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, nil)
+		make := volume.Make
+		if o.User {
+			make = volume.MakeFolder
+		}
+		d.keeps, err = volume.Open(cmp.Or(o.Workspaces, filepath.Join(o.Root, "workspaces")), sandbox.Process, make)
 	}
 	if err != nil {
 		return nil, &cofferdam.Error{
@@ -103,9 +108,9 @@ func (d *Driver) prepare() error {
 		return err
 	}
 	var errs []error
-	for _, id := range d.groups.list() {
+	for _, id := range d.groups.List() {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
-		errs = append(errs, d.groups.end(id))
+		errs = append(errs, d.groups.End(id))
 	}
 	errs = append(errs, d.endStrays())
 	mounts, err := mount.Under(d.o.Root)
@@ -130,7 +135,13 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 }
 
 // Workspaces returns every workspace that is kept.
-func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) { return d.keeps.List() }
+func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
+	list, err := d.keeps.List()
+	for _, b := range d.All() {
+		volume.Now(list, b.kept)
+	}
+	return list, err
+}
 
 // RemoveWorkspace removes a workspace that no box has.
 func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
@@ -141,6 +152,6 @@ func (d *Driver) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) erro
 func (d *Driver) Close(ctx context.Context) error {
 	errs := []error{d.DestroyAll(ctx)}
 	errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, "journal")))
-	d.groups.close()
+	d.groups.Close()
 	return errors.Join(errs...)
 }

@@ -245,13 +245,13 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	mounts, err := mount.Under(filepath.Join(o.Root, "boxes"))
 	entries, readErr := os.ReadDir(filepath.Join(o.Root, "boxes"))
-	if err := errors.Join(err, readErr); err != nil || len(mounts) > 0 || len(entries) > 0 || len(again.groups.list()) > 0 {
-		t.Errorf("left: %v, %v, %v, %v", mounts, entries, again.groups.list(), err)
+	if err := errors.Join(err, readErr); err != nil || len(mounts) > 0 || len(entries) > 0 || len(again.groups.List()) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", mounts, entries, again.groups.List(), err)
 	}
 	if err := errors.Join(b.Destroy(context.Background()), again.Close(context.Background())); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(again.groups.dir("memory", "")); err == nil {
+	if _, err := os.Stat(again.groups.Dir("memory", "")); err == nil {
 		t.Error("the parent of the control groups is still there")
 	}
 }

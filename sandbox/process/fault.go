@@ -11,6 +11,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/userns"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/wall"
 )
 
@@ -33,7 +34,7 @@ var fixes = map[string]string{
 	wall.LayerRights:   "in a container, allow CAP_SETPCAP",
 	layerIDs:           "give the user a range of at least 65,535 ids and group ids: as root, usermod --add-subuids 100000-165535 --add-subgids 100000-165535 NAME",
 	layerRoot:          "run the keeper as root; for one command without a keeper: cofferdam run",
-	layerGroups:        "mount the cgroup controllers cpu, memory, pids and freezer at " + cgroupRoot + ", writable",
+	layerGroups:        "mount the cgroup controllers cpu, memory, pids and freezer at " + cgroup.Root + ", writable",
 	layerDisk:          "install e2fsprogs and load the kernel module loop: modprobe loop; in a container, pass the loop devices",
 	layerState:         "choose a state folder on a local disk that can be written",
 }

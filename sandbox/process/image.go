@@ -27,7 +27,7 @@ func imageMounts(image string) ([]wall.Mount, error) {
 	case sandbox.HostImage:
 		return hostImage()
 	case sandbox.HostView:
-		return view(wall.Mount{}, nil)
+		return view(LookAtHost(), wall.Mount{}, nil)
 	}
 	list, err := entries(image, "", append(sandbox.OwnFolders(), "etc"))
 	if err != nil {

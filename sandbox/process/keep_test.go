@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,7 +30,7 @@ func TestStoppedOnceOnDisk(t *testing.T) {
 	}
 	// What says that the box has left cannot be written: a folder is in the way.
 	inTheWay := filepath.Join(d.o.Root, "workspaces", string(id), "about.json.new")
-	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+	if err := errors.Join(os.Remove(inTheWay), os.Mkdir(inTheWay, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Destroy(t.Context()); err == nil {

@@ -1,5 +1,30 @@
 package process
 
+import (
+	"time"
+
+	"cofferdam"
+	"cofferdam/sandbox/cgroup"
+)
+
+// controllers are those that bound a box and stop it. On version 2 stopping needs
+// none.
+var controllers = cgroup.Needs{V1: []string{"memory", "cpu", "pids", "freezer"}, V2: []string{"memory", "cpu", "pids"}}
+
+// initThreads is how many threads pid 1 has, and may need, besides what commands have.
+const initThreads = 64
+
+// endPatience is how long the kernel may take to end what was killed.
+const endPatience = 10 * time.Second
+
+// makeGroup makes a box's group with its limits.
+func (d *Driver) makeGroup(box string, l cofferdam.Limits) error {
+	if err := d.groups.Make(box); err != nil {
+		return err
+	}
+	return d.groups.Set(box, append(d.groups.Bounds(l.CPU, l.Memory, l.PIDs+initThreads), d.groups.NoSwap(l.Memory))...)
+}
+
 // minMemory is the least that a box may have, in bytes: pid 1 needs about 10 MiB.
 const minMemory = 32 << 20
 

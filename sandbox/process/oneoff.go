@@ -51,6 +51,10 @@ type OneOff struct {
 	Show []string // absolute paths below Home that stay readable although their names begin with a dot
 	Hide []string // absolute paths that are hidden besides those that always are; missing ones are no error
 
+	// Look is what is known of the host; nil: Run looks. Of one that was begun earlier
+	// nobody has to wait for.
+	Look *Look
+
 	// Files are small read-only files put over what the host has there, or in
 	// /run, /tmp or the home folder, such as a bundle of certificates: at most 64, of
 	// 4 MiB in all. /etc/resolv.conf is always our own: it names netns.Gateway.
@@ -96,7 +100,7 @@ func (o OneOff) Run(ctx context.Context) (sandbox.Result, error) {
 	}
 	stdio := [3]*os.File{o.Stdin, o.Stdout, o.Stderr}
 	tty := findTerminal(stdio)
-	p, err := startInit(starting{path: o.Init, once: true, apart: tty.tty < 0, flags: unix.CLONE_NEWNET, stdio: stdio}, o.plan)
+	p, err := startInit(starting{path: o.Init, once: true, wire: o.Wire != nil, apart: tty.tty < 0, flags: unix.CLONE_NEWNET, stdio: stdio}, o.plan)
 	if err != nil {
 		return sandbox.Result{}, err
 	}
@@ -311,7 +315,10 @@ func (o OneOff) plan() (wall.Plan, error) {
 	if o.Home != "" {
 		p.Write = append(p.Write, o.Home)
 	}
-	host, err := view(memory(o.Home, 0o700), o.Show)
+	if o.Look == nil {
+		o.Look = LookAtHost()
+	}
+	host, err := view(o.Look, memory(o.Home, 0o700), o.Show)
 	if err != nil {
 		return p, fmt.Errorf("look at host: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/wall"
 )
 
@@ -36,6 +37,7 @@ type pid1 struct {
 type starting struct {
 	path  string
 	once  bool // it runs a single command, in a process group of its own
+	wire  bool // it makes its network device before it is told what else to build
 	apart bool // in a session of its own even, without a terminal
 	inner bool // in a user namespace of its own, with the ids of a box
 	flags uintptr
@@ -64,6 +66,9 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 		Env: initEnv(s.once), Dir: "/", ExtraFiles: append(s.files, theirs, planFile),
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: newNamespaces | s.flags, Setsid: s.apart, Setpgid: s.once && !s.apart},
 	}}
+	if s.wire {
+		p.cmd.Args = append(p.cmd.Args, wall.WireFirst)
+	}
 	for i, f := range s.stdio { // a nil *os.File in an interface would not be nil
 		if f == nil {
 			continue
@@ -91,7 +96,7 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 	var planned error
 	var planning sync.WaitGroup
 	planning.Go(func() { planned = keepPlan(planFile, plan) })
-	err = p.cmd.Start()
+	err = cgroup.Start(p.cmd)
 	if planning.Wait(); err != nil {
 		unix.Close(p.talk)
 		return nil, namespaceError(s, err)

@@ -20,11 +20,6 @@ import (
 	"cofferdam/sandbox/guest"
 )
 
-// limitsWatched is a box without a control group, as Status says it among the
-// flags: its memory is looked at and its largest process ended, processes are
-// counted for its user, and nothing bounds its share of the processor.
-const limitsWatched = "limits=watched"
-
 // How a keeper without control groups gets them, or goes on.
 const (
 	delegate   = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
@@ -37,22 +32,17 @@ func (d *Driver) inner() bool { return d.o.User || d.watched }
 
 // Offers implements sandbox.Driver.
 func (d *Driver) Offers(context.Context) ([]sandbox.Offer, error) {
-	return []sandbox.Offer{OfferOf(d.o.User, d.watched)}, nil
+	return []sandbox.Offer{OfferOf(d.watched)}, nil
 }
 
-// OfferOf is what boxes can do: less in an ordinary user's namespace, and less
-// where they are watched, since they have no control groups.
-func OfferOf(user, watched bool) sandbox.Offer {
+// OfferOf is what boxes can do: less where they are watched, since they have no
+// control groups.
+func OfferOf(watched bool) sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.Process)
 	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return user && c == sandbox.CanKeep || watched && c == sandbox.CanPause
+		return watched && c == sandbox.CanPause
 	})
 	return o
-}
-
-// userLacks refuses what only root's keeper can do.
-func userLacks(c sandbox.Capability, why string) error {
-	return invalid(opCreate, string(c), "the keeper runs as an ordinary user: "+why, "ask a keeper that runs as root for a box of tier process; it can")
 }
 
 // watchedLacks refuses what only a keeper with control groups can do.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,8 +31,8 @@ func TestAsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
-		"TestUserStatusSaysWhatIsWatched", "TestUserLimitsRequired", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserMemoryIsWatched",
-		"TestUserLeftoverIsWatched", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory", "TestUserHostView", "TestUserWorkspaceHasItsSize")
+		"TestUserWatched", "TestUserFullDisk", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory",
+		"TestUserHostView")
 }
 
 func needUser(t *testing.T) {
@@ -44,33 +45,44 @@ func needUser(t *testing.T) {
 	}
 }
 
-func TestUserStatusSaysWhatIsWatched(t *testing.T) {
+// TestUserWatched: what has no wall is watched.
+func TestUserWatched(t *testing.T) {
 	needUser(t)
+	sandboxtest.Watched(t, func(t *testing.T) sandbox.Driver { return newDriver(t) }, func(t *testing.T) sandbox.Driver {
+		o := options(t)
+		o.Watched = false
+		d, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close(context.Background()) })
+		return d
+	})
 	s, err := newBox(t, newDriver(t)).Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{limitsWatched, sizedInMemory, "namespaces=mnt,pid,net,ipc,uts,cgroup,user", "seccomp=filter", "no-new-privs"} {
-		if !slices.Contains(s.Flags, want) {
-			t.Errorf("flags %q lack %s", s.Flags, want)
+	for _, want := range []string{"namespaces=mnt,pid,net,ipc,uts,cgroup,user", "seccomp=filter", "no-new-privs"} {
+		if err != nil || !slices.Contains(s.Flags, want) {
+			t.Errorf("flags %q lack %s; %v", s.Flags, want, err)
 		}
 	}
 }
 
-// Who demands limits gets no box without them, and hears what to do.
-func TestUserLimitsRequired(t *testing.T) {
+// TestUserFullDisk: see sandboxtest.FullDisk.
+func TestUserFullDisk(t *testing.T) {
 	needUser(t)
-	o := options(t)
-	o.Watched = false
-	d, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close(t.Context())
-	_, err = d.Create(t.Context(), sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage})
-	if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "control-groups") || !strings.Contains(cofferdam.HintOf(err), "--limits watched") {
-		t.Errorf("%v, hint %q", err, cofferdam.HintOf(err))
-	}
+	sandboxtest.FullDisk(t, func(t *testing.T, root string) sandbox.Driver {
+		o := options(t)
+		o.Root = root
+		d, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return d
+	})
 }
 
 // What cannot be had is refused by name, and is not offered.
@@ -78,14 +90,8 @@ func TestUserLacks(t *testing.T) {
 	needUser(t)
 	d := newDriver(t)
 	offers, err := d.Offers(t.Context())
-	if err != nil || len(offers) != 1 || slices.Contains(offers[0].Can, sandbox.CanKeep) || slices.Contains(offers[0].Can, sandbox.CanPause) || !slices.Contains(offers[0].Can, sandbox.CanImage) {
+	if err != nil || len(offers) != 1 || slices.Contains(offers[0].Can, sandbox.CanPause) || !slices.Contains(offers[0].Can, sandbox.CanKeep) || !slices.Contains(offers[0].Can, sandbox.CanImage) {
 		t.Errorf("%v, %v", offers, err)
-	}
-	_, err = d.Create(t.Context(), sandbox.Spec{
-		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.Process, Image: sandbox.HostImage, Workspace: sandbox.WorkspaceID(cofferdam.NewID("w")), Epoch: 1,
-	})
-	if cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "root") {
-		t.Errorf("a kept workspace: %v, hint %q", err, cofferdam.HintOf(err))
 	}
 	b := newBox(t, d)
 	if err := b.Pause(t.Context()); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "tier gvisor") {
@@ -184,35 +190,16 @@ func TestUserIsKeptShort(t *testing.T) {
 	newBox(t, d)
 }
 
-// A hog is ended, and the box goes on: no control group does that here.
-func TestUserMemoryIsWatched(t *testing.T) {
-	needUser(t)
-	b := newBox(t, newDriver(t)) // of 256 MiB
-	hog := func(mib string) sandbox.Result {
-		_, r := sh(t, b, "exec python3 -c 'import time\nfor i in range("+mib+" // 20): globals()[str(i)] = bytearray(20 << 20); time.sleep(0.05)'") // no faster than a watch on a busy machine looks
-		return r
-	}
-	if r := hog("100"); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
-		t.Errorf("100 MiB of 256: %+v", r)
-	}
-	if r := hog("2048"); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) || r.Lost {
-		t.Errorf("2 GiB of 256 MiB: %+v", r)
-	}
-	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
-		t.Errorf("afterwards: %q, %+v", got, r)
-	}
-}
-
 // Root's keeper without control groups has boxes of the same kind, on disk.
 func TestWatchedAsRoot(t *testing.T) {
 	if isUser() {
 		t.Skip("TestUser… has them")
 	}
 	d := newDriver(t)
-	d.o.Watched, d.watched, d.groups.off = true, true, true // as where there are none
+	d.o.Watched, d.watched = true, true // as where there are none
 	b := newBox(t, d)
 	s, err := b.Status(t.Context())
-	if err != nil || !slices.Contains(s.Flags, limitsWatched) || slices.Contains(s.Flags, sizedInMemory) {
+	if err != nil || !slices.Contains(s.Flags, sandbox.LimitsWatched) || slices.Contains(s.Flags, sizedInMemory) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for text, want := range map[string]string{
@@ -225,25 +212,6 @@ func TestWatchedAsRoot(t *testing.T) {
 	}
 	if _, r := sh(t, b, "exec python3 -c 'x = bytearray(2048 << 20); import time; time.sleep(60)'"); r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("a hog: %+v", r)
-	}
-}
-
-// What one command left behind is watched too, when no command runs any more.
-func TestUserLeftoverIsWatched(t *testing.T) {
-	needUser(t)
-	b := newBox(t, newDriver(t)) // of 256 MiB
-	const hog = `setsid python3 -c '
-import os, time
-while not os.path.exists("/work/go"): time.sleep(0.01)
-x = []
-while len(x) < 128: x.append(bytearray(16 << 20)); time.sleep(0.1) # slower than a watch on a busy machine looks
-open("/work/over", "w")' >/dev/null 2>&1 & echo $!`
-	pid, _ := sh(t, b, hog)
-	if got, r := sh(t, b, "test -d /proc/"+pid+" && touch /work/go && echo there"); got != "there" {
-		t.Fatalf("control: it is not there: %q, %+v", got, r)
-	}
-	if got, r := sh(t, b, "for i in $(seq 3000); do test -d /proc/"+pid+" || { ls /work; exit; }; sleep 0.01; done; echo runs"); got != "go" {
-		t.Errorf("%q, %+v", got, r)
 	}
 }
 
@@ -342,22 +310,5 @@ func TestUserHostView(t *testing.T) {
 		if got, r := sh(t, b, text); got != want {
 			t.Errorf("%s:\ngot  %q, %+v\nwant %q", text, got, r, want)
 		}
-	}
-}
-
-// The workspace holds what the limit of disk says and no more, and the box goes
-// on when it is full.
-func TestUserWorkspaceHasItsSize(t *testing.T) {
-	needUser(t)
-	b := newBox(t, newDriver(t))                                          // of 64 MiB
-	if _, r := sh(t, b, "head -c 40M /dev/zero > /work/a"); r.Exit != 0 { // the benign twin
-		t.Errorf("40 MiB: %+v", r)
-	}
-	_, r := sh(t, b, "head -c 40M /dev/zero > /work/b")
-	if r.Exit == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedDisk) {
-		t.Errorf("80 MiB of 64: %+v", r)
-	}
-	if got, _ := sh(t, b, "rm /work/b; echo more > /work/c; cat /work/c"); got != "more" {
-		t.Errorf("afterwards: %q", got)
 	}
 }

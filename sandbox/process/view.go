@@ -23,7 +23,7 @@ var (
 // view plans all of the host, read-only, without credentials: every name that
 // is not known to be harmless in a home folder, in /var and in /run is absent,
 // so that what appears there later stays absent too. The home folder itself is memory, as given.
-func view(home wall.Mount, show []string) ([]wall.Mount, error) {
+func view(look *Look, home wall.Mount, show []string) ([]wall.Mount, error) {
 	top, err := os.ReadDir("/")
 	if err != nil {
 		return nil, err
@@ -52,12 +52,11 @@ func view(home wall.Mount, show []string) ([]wall.Mount, error) {
 	list = append(list,
 		wall.Mount{Kind: wall.Link, To: "/var/tmp", From: "/tmp"}, wall.Mount{Kind: wall.Link, To: "/var/run", From: "/run"},
 		wall.Mount{Kind: wall.Bind, To: "/sys/devices/system", From: "/sys/devices/system", Optional: true})
-	etc, err := hostview.SecretEtc("/etc")
+	secret, mounts, err := look.seen()
 	if err != nil {
 		return nil, err
 	}
-	mounts := hostMounts()
-	hidden := hide(append(etc, hostview.ClosedEtc("/etc", etc)...))
+	hidden := hide(secret)
 	list = append(append(list, settings(hidden, mounts)...), append(hidden, again(hidden, home.To, mounts)...)...)
 	if home.To != "" {
 		list = append(append(list, home), homeView(home.To, show)...)

@@ -17,12 +17,14 @@ import (
 const (
 	sizedByQuota = "workspace=project-quota"
 	sizedByImage = "workspace=image"
-	// An ordinary user can mount nothing else that has a size.
+	// An ordinary user can mount nothing else that has a size; what is kept is a
+	// folder that is counted: sandbox.WorkspaceWatched.
 	sizedInMemory = "workspace=memory"
 )
 
 // makeWorkspace makes a workspace that cannot grow beyond its size: by project
-// quota where the file system of the state folder has it, else as an image.
+// quota where the file system of the state folder has it, else as an image. One of an
+// ordinary user that is kept can, and is watched.
 func (b *box) makeWorkspace(ctx context.Context) (err error) {
 	dir, size := b.path("work"), b.spec.Limits.Disk
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -32,10 +34,14 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		if b.kept, err = b.d.keeps.Attach(ctx, volume.Of(b.spec), ""); err != nil {
 			return err
 		}
+		b.spec.Limits.Disk = b.kept.Size
+		if b.d.o.User {
+			b.guard()
+			return mount.Bind(b.kept.Image, dir, false)
+		}
 		if err := mount.Image(b.kept.Image, dir, false); err != nil {
 			return err
 		}
-		b.spec.Limits.Disk = b.kept.Size
 		return volume.Empty(dir)
 	}
 	if b.d.o.User {
@@ -48,7 +54,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		return os.Chown(dir, sandbox.UserID, sandbox.UserID)
 	}
 	image := b.path("work.img")
-	if err := mount.Make(ctx, image, size, false, nil); err != nil {
+	if err := mount.Make(ctx, image, size, false); err != nil {
 		return err
 	}
 	if err := mount.Image(image, dir, false); err != nil {

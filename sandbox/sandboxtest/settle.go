@@ -17,8 +17,8 @@ import (
 // mountsVariable is set once a process of AsUser has mounts of its own.
 const mountsVariable = UserVariable + "_MOUNTS"
 
-// programsVariable is where that process finds the programs that it starts.
-const programsVariable = UserVariable + "_PROGRAMS"
+// ProgramsVariable is where that process finds the programs that it starts.
+const ProgramsVariable = UserVariable + "_PROGRAMS"
 
 // Settle is called first by a TestMain. It makes the process that RunAsUser starts
 // uid 0 of a user namespace with mounts of its own, as a keeper of an ordinary
@@ -58,7 +58,7 @@ func Settle() error {
 func IsUser() bool { return os.Getenv(UserVariable) != "" }
 
 // UserPrograms is the folder of programs that RunAsUser was given.
-func UserPrograms() string { return os.Getenv(programsVariable) }
+func UserPrograms() string { return os.Getenv(ProgramsVariable) }
 
 // RunAsUser runs tests of this program again, as an ordinary user's uid 0: those
 // that run names, each of which must be there and pass or say why it is skipped.
@@ -76,7 +76,7 @@ func RunAsUser(t *testing.T, programs string, run ...string) {
 		t.Fatal(err)
 	}
 	cmd := AsUser(t, OpenCopy(t, self), "-test.v", "-test.timeout=20m", "-test.run=^("+strings.Join(run, "|")+")$")
-	cmd.Env = append(cmd.Env, programsVariable+"="+programs, "TMPDIR="+os.TempDir())
+	cmd.Env = append(cmd.Env, ProgramsVariable+"="+programs, "TMPDIR="+os.TempDir())
 	if dir, err := filepath.Abs("."); err == nil {
 		cmd.Dir = dir
 	}

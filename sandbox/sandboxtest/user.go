@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -83,7 +84,10 @@ func OpenCopy(t testing.TB, program string) string {
 		t.Fatal(err)
 	}
 	to := filepath.Join(OpenFolder(t), filepath.Base(program))
-	if err := os.WriteFile(to, data, 0o755); err != nil {
+	syscall.ForkLock.RLock() // a child that is forked meanwhile would hold it open, and it could not be started
+	err = os.WriteFile(to, data, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return to

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/sandbox/cgroup"
 )
 
 // Tree is the one folder of a snapshot that may hold anything: a workspace that
@@ -57,15 +58,21 @@ func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
 	return cofferdam.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), nil
 }
 
-// Copy copies a file of ours: as a clone that shares the blocks where the file
-// system can do that, else the parts that hold something.
-func Copy(from, to string) (err error) {
+// Copy copies a file of ours to one that is not there yet.
+func Copy(from, to string) error { return copyTo(from, to, unix.O_CREAT|unix.O_EXCL) }
+
+// Fill is Copy to a file that is there, and empty.
+func Fill(from, to string) error { return copyTo(from, to, 0) }
+
+// copyTo copies as a clone that shares the blocks where the file system can do
+// that, else the parts that hold something.
+func copyTo(from, to string, flags int) (err error) {
 	src, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	dst, err := os.OpenFile(to, os.O_WRONLY|unix.O_NOFOLLOW|flags, 0o600)
 	if err != nil {
 		return err
 	}
@@ -163,11 +170,7 @@ func (st *Store) run(ctx context.Context, program string, args ...string) error 
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	start := st.Start
-	if start == nil {
-		start = (*exec.Cmd).Start
-	}
-	if err := start(cmd); err != nil {
+	if err := cgroup.Start(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -62,8 +61,6 @@ type Store struct {
 	Tier string // the driver, as it stands in errors
 	// Free is how many bytes stay free on its disk; 0: KeepFree.
 	Free int64
-	// Start starts a program; nil: as it is.
-	Start func(*exec.Cmd) error
 
 	mu      sync.Mutex
 	adding  map[sandbox.SnapshotID]int64 // what is being taken, with the bytes that it may need; guarded by mu

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
-
 	"cofferdam/sandbox/mount"
 )
 
@@ -17,13 +16,7 @@ import (
 // the user of boxes. It has a journal, which a workspace that dies with its box
 // has not: this one is mounted again after whatever happened.
 func Make(ctx context.Context, path string, size int64) error {
-	return mount.Make(ctx, path, size, true, nil)
-}
-
-// MakeFolder makes an empty folder at path, which belongs to the user of boxes. It
-// has no size of its own: who gives it to a box watches it.
-func MakeFolder(_ context.Context, path string, _ int64) error {
-	return errors.Join(os.Mkdir(path, 0o755), os.Chown(path, sandbox.UserID, sandbox.UserID))
+	return mount.Make(ctx, path, size, true)
 }
 
 // flush writes what the file system at dir has in memory, and says whether all of
@@ -83,5 +76,8 @@ func (h *Hold) About() *sandbox.Workspace {
 		return nil
 	}
 	w := h.Workspace
+	if h.live != nil {
+		w.Used = h.live.Held()
+	}
 	return &w
 }

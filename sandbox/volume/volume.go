@@ -21,7 +21,6 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,6 +34,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/watch"
 )
 
 const op = "disk.Attach"
@@ -112,9 +112,10 @@ func Of(s sandbox.Spec) Want {
 // Hold is a workspace in the hands of one box.
 type Hold struct {
 	sandbox.Workspace
-	Image string // path of its image
+	Image string // path of its image, or folder
 
 	store *Store
+	live  *watch.Folder // that counts it; nil for an image
 	mu    sync.Mutex
 	lock  *os.File // nil once it is released; guarded by mu
 }
@@ -134,6 +135,9 @@ func (s *Store) Attach(ctx context.Context, w Want, ready string) (*Hold, error)
 	}
 	h, err := s.take(ctx, w, ready)
 	if err != nil {
+		if !s.Has(w.ID) { // no more than a lock is left of it
+			err = errors.Join(err, os.Remove(l.Name()))
+		}
 		return nil, wrap(w.ID, errors.Join(err, l.Close()))
 	}
 	h.lock = l
@@ -167,6 +171,9 @@ func (s *Store) lock(id sandbox.WorkspaceID, box cofferdam.BoxID) (*os.File, cof
 			_, err = f.WriteAt([]byte(box), 0)
 		}
 		if err != nil {
+			if !s.Has(id) {
+				err = errors.Join(err, os.Remove(path))
+			}
 			return nil, "", errors.Join(err, f.Close())
 		}
 		ours, err := f.Stat()
@@ -240,7 +247,8 @@ func (s *Store) take(ctx context.Context, w Want, ready string) (*Hold, error) {
 		}
 	}
 	a.Epoch, a.Left = w.Epoch, time.Now().UTC()
-	if err := s.write(s.folder(w.ID), a); err != nil {
+	// The second one is for Release, which must not fail where the disk is full.
+	if err := errors.Join(s.write(s.folder(w.ID), a), s.note(s.folder(w.ID), a)); err != nil {
 		return nil, err
 	}
 	a.Box, a.Fresh = w.Box, fresh
@@ -323,7 +331,7 @@ func (h *Hold) Release(flushed error) error {
 	if err == nil {
 		err = s.count(context.Background(), &a)
 	}
-	if errors.Is(err, ErrUncounted) { // who wants it next is refused
+	if errors.Is(err, watch.ErrUncounted) { // who wants it next is refused
 		err = nil
 	}
 	if err == nil {
@@ -402,45 +410,6 @@ func (s *Store) Remove(id sandbox.WorkspaceID) error {
 func (s *Store) folder(id sandbox.WorkspaceID) string { return filepath.Join(s.dir, string(id)) }
 func (s *Store) image(id sandbox.WorkspaceID) string  { return filepath.Join(s.folder(id), imageFile) }
 
-// read returns what is known of a workspace.
-func (s *Store) read(id sandbox.WorkspaceID) (sandbox.Workspace, error) {
-	var a sandbox.Workspace
-	data, err := os.ReadFile(filepath.Join(s.folder(id), aboutFile))
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(data, &a); err != nil || a.ID != id || a.Tier != s.tier {
-		return a, errors.Join(err, errors.New("its description is not its own"))
-	}
-	a.Box, a.Fresh = "", false
-	var st unix.Stat_t
-	if err := unix.Lstat(s.image(id), &st); err != nil {
-		return a, &fs.PathError{Op: "look at", Path: s.image(id), Err: err}
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFREG {
-		a.Used = st.Blocks * 512
-	} // of a folder it is what was found when it was last taken or given back
-	return a, nil
-}
-
-// write keeps what is known of a workspace: the old or the new, on disk.
-func (s *Store) write(folder string, a sandbox.Workspace) error {
-	data, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(folder, aboutFile)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(path+".new", path), syncFile(folder))
-}
-
 // syncFile puts a file or folder on the host's disk.
 func syncFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
@@ -485,6 +454,12 @@ func wrap(id sandbox.WorkspaceID, err error) error {
 	var known *cofferdam.Error
 	if errors.As(err, &known) {
 		return err
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return &cofferdam.Error{
+			Op: op, Kind: cofferdam.Exhausted, Subject: "workspace " + string(id), Reason: "the disk of the state folder is full", Err: err,
+			Hint: "free space there, or remove workspaces with cofferdam workspace remove",
+		}
 	}
 	return &cofferdam.Error{
 		Op: op, Kind: cofferdam.Unavailable, Subject: "workspace " + string(id), Reason: err.Error(), Err: err,

@@ -79,6 +79,7 @@ func TestOutcomes(t *testing.T) {
 		{"all boxes lost", "loses 3", nil, cofferdam.Blocked, cofferdam.ReasonBox},
 		{"foreign commit", "foreign", nil, cofferdam.Blocked, cofferdam.ReasonAgent},
 		{"broken", "broken", nil, cofferdam.Failed, cofferdam.ReasonInternal},
+		{"no box", "boxless", nil, cofferdam.Failed, cofferdam.ReasonEnvironment},
 		{"away for a while", "away", nil, cofferdam.InReview, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,6 +92,9 @@ func TestOutcomes(t *testing.T) {
 			}
 			if v.State != c.want || v.Reason != c.reason {
 				t.Fatalf("%s %q (%s), want %s %q", v.State, v.Reason, v.Comment, c.want, c.reason)
+			}
+			if strings.Contains(v.Comment, "\n") {
+				t.Errorf("a comment of several lines: %q", v.Comment)
 			}
 			if v.State == cofferdam.InReview {
 				checkReceipt(t, ctx, s, v)

@@ -163,6 +163,7 @@ func lines(path string) []string {
 //	loses N         its first N boxes for the agent are lost
 //	foreign         its commit does not build on the base
 //	broken          ends with an error that no repetition helps
+//	boxless         gets no box, however often it tries
 //	away            is unavailable at first
 type actors struct {
 	dir     string
@@ -264,6 +265,10 @@ func (a *actors) work(ctx context.Context, p session.Plan, r session.Result) (se
 		}
 	case "broken":
 		return r, &cofferdam.Error{Op: "session.Run", Kind: cofferdam.Invalid, Subject: "session", Reason: "cannot be"}
+	case "boxless":
+		return r, &session.Accident{Code: cofferdam.ReasonEnvironment, Err: &cofferdam.Error{
+			Op: "microvm.Create", Kind: cofferdam.Unavailable, Subject: "microvm-kernel", Reason: "no kernel here\nand none there", Hint: "install one",
+		}}
 	case "away":
 		a.mu.Lock()
 		a.away++

@@ -198,6 +198,9 @@ func passing(err error) bool {
 // giveUp ends an attempt whose step could not be done.
 func (s *steps) giveUp(ctx context.Context, in Input, t cofferdam.Task, why error) error {
 	to, reason := cofferdam.Failed, cofferdam.ReasonInternal
+	if a := (*session.Accident)(nil); errors.As(why, &a) {
+		reason = a.Code
+	}
 	var coded *codedError
 	if errors.As(why, &coded) {
 		to, reason = cofferdam.Blocked, coded.reason

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,30 +25,13 @@ func newAPI(t *testing.T, faults map[string]string) (*vmm.API, *vmmtest.Stub, *v
 	}
 	a := new(vmmtest.CloudHypervisor)
 	stub := &vmmtest.Stub{Description: d, Act: a.Act, Faults: faults}
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: stub}
-	go func() { _ = server.Serve(l) }() // until it is closed
-	t.Cleanup(func() { server.Close() })
-	dial := func(ctx context.Context) (*os.File, error) { return vmm.Dial(ctx, dir, "/s", os.Getuid()) }
-	return vmm.NewAPI("Cloud Hypervisor", prefix, dial, func(string) {}), stub, a
+	return vmm.NewAPI("Cloud Hypervisor", prefix, vmmtest.Serve(t, stub), func(string) {}), stub, a
 }
 
 func testMachine(t *testing.T) vmm.Machine {
 	t.Helper()
-	m := vmm.Machine{ID: "b-1", KVM: true, Size: 512 << 20, CPUs: 3}
-	for _, serial := range []string{"machine", "root", "work"} {
-		f, err := os.Create(filepath.Join(t.TempDir(), serial))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		m.Disks = append(m.Disks, vmm.Drive{Serial: serial, File: f, Writable: serial == "work"})
-	}
-	return m
+	disks := vmmtest.Drives(t, t.TempDir(), "machine", "root", "work")
+	return vmm.Machine{ID: "b-1", KVM: true, Size: 512 << 20, CPUs: 3, Disks: disks}
 }
 
 // TestCalls wants each call and its body to be as the published API has them, in
@@ -58,7 +39,7 @@ func testMachine(t *testing.T) vmm.Machine {
 func TestCalls(t *testing.T) {
 	ctx, m := context.Background(), testMachine(t)
 	api, stub, a := newAPI(t, nil)
-	if err := ask(ctx, api, boot(m)...); err != nil {
+	if err := api.Ask(ctx, boot(m)...); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := stub.Asked(), []string{"PUT /api/v1/vm.create", "PUT /api/v1/vm.boot"}; !slices.Equal(got, want) {
@@ -81,18 +62,18 @@ func TestCalls(t *testing.T) {
 		t.Errorf("serial console: %v", s)
 	}
 	for _, step := range []struct {
-		list  []request
+		list  []vmm.Request
 		state string
-	}{{nil, "Running"}, {[]request{pause}, "Paused"}, {[]request{save}, "Paused"}, {[]request{resume}, "Running"}} {
-		if err := errors.Join(ask(ctx, api, step.list...), api.StateIs(ctx, "/vm.info", step.state)); err != nil {
+	}{{nil, "Running"}, {[]vmm.Request{pause}, "Paused"}, {[]vmm.Request{save}, "Paused"}, {[]vmm.Request{resume}, "Running"}} {
+		if err := errors.Join(api.Ask(ctx, step.list...), api.StateIs(ctx, "/vm.info", step.state)); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := ask(ctx, api, save); cofferdam.KindOf(err) != cofferdam.Invalid { // control of the stub
+	if err := api.Ask(ctx, save); cofferdam.KindOf(err) != cofferdam.Invalid { // control of the stub
 		t.Errorf("a running machine was saved: %v", err)
 	}
 	api, _, a = newAPI(t, nil)
-	if err := errors.Join(ask(ctx, api, load, resume), api.StateIs(ctx, "/vm.info", "Running")); err != nil {
+	if err := errors.Join(api.Ask(ctx, load, resume), api.StateIs(ctx, "/vm.info", "Running")); err != nil {
 		t.Error(err)
 	}
 	if got := fmt.Sprint(a.Bodies["/vm.restore"]); got != "map[resume:false source_url:file:///load]" {
@@ -106,22 +87,17 @@ func TestCalls(t *testing.T) {
 // TestBrokenAPI has each call of a start fail in each way.
 func TestBrokenAPI(t *testing.T) {
 	ctx, m := context.Background(), testMachine(t)
-	for _, r := range append(boot(m), request{method: "GET", path: "/vm.info"}) {
-		call := r.method + " " + prefix + r.path
-		for fault, kind := range map[string]cofferdam.Kind{vmmtest.Close: cofferdam.Unavailable, vmmtest.Endless: cofferdam.Unavailable, vmmtest.Refuse: cofferdam.Invalid} {
-			api, stub, _ := newAPI(t, map[string]string{call: fault})
-			err := ask(ctx, api, boot(m)...)
-			if err == nil {
-				err = api.StateIs(ctx, "/vm.info", "Running")
-			}
-			if cofferdam.KindOf(err) != kind || !strings.Contains(fmt.Sprint(err), r.path) || strings.ContainsAny(fmt.Sprint(err), "\n\x1b") {
-				t.Errorf("%s, %s: %v", call, fault, err)
-			}
-			if asked := stub.Asked(); asked[len(asked)-1] != call {
-				t.Errorf("%s, %s: asked on: %q", call, fault, asked)
-			}
-		}
+	calls := []string{"GET " + prefix + "/vm.info"}
+	for _, r := range boot(m) {
+		calls = append(calls, r.Method+" "+prefix+r.Path)
 	}
+	vmmtest.Broken(t, prefix, calls, func(faults map[string]string) (*vmmtest.Stub, error) {
+		api, stub, _ := newAPI(t, faults)
+		if err := api.Ask(ctx, boot(m)...); err != nil {
+			return stub, err
+		}
+		return stub, api.StateIs(ctx, "/vm.info", "Running")
+	})
 }
 
 const goodConfig = `{"landlock_enable": true, "net": [{"tap": "vm0"}], "disks": [{"path": "/vm/disk-work", "serial": "work", "image_type": "Raw"}]}`

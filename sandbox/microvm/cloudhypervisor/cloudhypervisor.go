@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"sync"
@@ -73,19 +72,15 @@ func (m *Monitor) Version(ctx context.Context) (string, error) {
 		}
 		m.Program = found
 	}
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, m.Program, "--version")
-	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	out, err := cmd.Output()
+	said, err := vmm.SaysVersion(ctx, m.Program)
 	if err != nil {
-		return "", fmt.Errorf("asking %s for its version: %w", m.Program, err)
+		return "", err
 	}
-	found := versions.FindSubmatch(out)
+	found := versions.FindStringSubmatch(said)
 	if found == nil {
-		return "", fmt.Errorf("%s does not say its version: %.80q", m.Program, out)
+		return "", fmt.Errorf("%s does not say its version: %.80q", m.Program, said)
 	}
-	major, err := strconv.Atoi(string(found[1]))
+	major, err := strconv.Atoi(found[1])
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("the version of %s", m.Program), err)
 	}

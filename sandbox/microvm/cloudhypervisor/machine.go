@@ -7,20 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"cofferdam/sandbox/microvm/vmm"
 )
 
-// startPatience is how long the monitor may take for its first word.
-const startPatience = 45 * time.Second // longer than one call may take, so that it is named
-
 // machine is one that Cloud Hypervisor runs.
 type machine struct {
-	p       *vmm.Process
+	vmm.Served
 	v       vmm.Machine
-	api     *vmm.API
-	network *vmm.Network
 	console *os.File // a duplicate of the driver's
 }
 
@@ -29,29 +23,18 @@ func (m *Monitor) Start(ctx context.Context, v vmm.Machine) (vmm.Running, error)
 	if _, err := m.Version(ctx); err != nil {
 		return nil, err
 	}
-	if !v.KVM {
-		return nil, errors.New("the monitor emulates no processor")
-	}
-	r := &machine{v: v}
-	if err := r.start(ctx, m.Program); err != nil {
-		words := ""
-		if r.p != nil {
-			words = r.p.Words()
-		}
-		r.End()
-		return nil, errors.Join(err, fmt.Errorf("it printed: %.500s", words))
-	}
-	return r, nil
+	r := &machine{Served: vmm.Served{UID: v.UID}, v: v}
+	return vmm.Begin(ctx, v, r, func(ctx context.Context) error { return r.start(ctx, m.Program) })
 }
 
 // arguments are the monitor's. What it is to run, it is told by its API.
-func arguments() []string { return []string{"--api-socket", "path=" + inAPI, "--seccomp", "true"} }
+func arguments() []string {
+	return []string{"--api-socket", "path=" + vmm.APISocket, "--seccomp", "true"}
+}
 
 // start does the work; End removes what it has made, also after an error.
 func (r *machine) start(ctx context.Context, path string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	if r.network, err = vmm.NewNetwork(r.v.UID, r.v.Network); err != nil {
+	if r.Network, err = vmm.NewNetwork(r.v.UID, r.v.Network); err != nil {
 		return err
 	}
 	if r.console, err = vmm.Duplicate(r.v.Console); err != nil {
@@ -61,33 +44,34 @@ func (r *machine) start(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.p, err = program.Start(); err != nil {
+	if r.Program, err = program.Start(); err != nil {
 		return fmt.Errorf("starting monitor: %w", err)
 	}
-	r.api = vmm.NewAPI("Cloud Hypervisor", prefix, func(ctx context.Context) (*os.File, error) { return r.dial(ctx, inAPI) }, r.p.KillFor)
+	r.PID = r.Program.PID
+	r.Serve("Cloud Hypervisor", prefix)
 	var alive map[string]any
-	if err := r.api.Call(ctx, "GET", "/vmm.ping", nil, &alive, 0); err != nil { // once it serves, it has become what it is
+	if err := r.API.Call(ctx, "GET", "/vmm.ping", nil, &alive, 0); err != nil { // once it serves, it has become what it is
 		return err
 	}
-	if err := vmm.Dropped(r.p.PID, r.v.UID); err != nil {
+	if err := vmm.Dropped(r.PID, r.UID); err != nil {
 		return err
 	}
-	go r.api.Watch(r.p, "/vmm.ping")
+	go r.API.Watch(r.Program, "/vmm.ping")
 	if r.v.Incoming != nil {
 		return r.unpack() // Load asks for the rest
 	}
-	if err := ask(ctx, r.api, boot(r.v)...); err != nil {
+	if err := r.API.Ask(ctx, boot(r.v)...); err != nil {
 		return err
 	}
-	return r.confined(ctx, "Running")
+	return r.proved(ctx, "Running")
 }
 
 // program is the monitor in a root of its own. Its two folders on the disk are
 // closed to it but while it saves.
 func (r *machine) program(path string) (vmm.Program, error) {
 	g := vmm.Program{
-		Path: inProgram, Args: arguments(), UID: r.v.UID, Root: r.folder("root"), Most: r.v.Largest(), Scratch: inRun,
-		Nodes: []string{vmm.KVM, "/dev/net/tun"}, Namespace: r.network.Namespace, Landlock: true, Write: []string{inRun, inSave},
+		Path: inProgram, Args: arguments(), UID: r.v.UID, Root: r.folder("root"), Most: r.v.Largest(), Scratch: vmm.RunDir,
+		Nodes: []string{vmm.KVM, "/dev/net/tun"}, Namespace: r.Network.Namespace, Landlock: true, Write: []string{vmm.RunDir, inSave},
 		Binds: []vmm.Bind{
 			{From: path, To: inProgram},
 			{From: r.v.Kernel, To: inKernel},
@@ -114,21 +98,13 @@ func (r *machine) program(path string) (vmm.Program, error) {
 
 func (r *machine) folder(name string) string { return filepath.Join(r.v.Dir, name) }
 
-func (r *machine) dial(ctx context.Context, path string) (*os.File, error) {
-	ctx, cancel := r.p.While(ctx)
-	defer cancel()
-	return vmm.Dial(ctx, r.root(), path, r.v.UID)
-}
-
-func (r *machine) root() string { return fmt.Sprintf("/proc/%d/root", r.p.PID) }
-
-// confined proves that each thread of the monitor is where it should be, once it
+// proved wants each thread of the monitor where it should be, once the monitor
 // has a machine, and takes up what the machine's kernel prints.
-func (r *machine) confined(ctx context.Context, state string) error {
-	if err := errors.Join(r.api.StateIs(ctx, "/vm.info", state), vmm.Confined(r.p.PID, r.v.UID)); err != nil {
+func (r *machine) proved(ctx context.Context, state string) error {
+	if err := r.Confined(ctx, "/vm.info", state); err != nil {
 		return err
 	}
-	serial, err := r.dial(ctx, inSerial)
+	serial, err := r.Dial(ctx, inSerial)
 	if err != nil {
 		return err
 	}
@@ -139,24 +115,14 @@ func (r *machine) confined(ctx context.Context, state string) error {
 	return nil
 }
 
-// Process implements vmm.Running.
-func (r *machine) Process() *vmm.Process { return r.p }
-
 // PIDs implements vmm.Running.
-func (r *machine) PIDs() []int { return []int{r.p.PID} }
-
-// Line implements vmm.Running.
-func (r *machine) Line(ctx context.Context) (*os.File, error) {
-	ctx, cancel := r.p.While(ctx)
-	defer cancel()
-	return vmm.DialGuest(ctx, r.root(), inVsock, r.v.UID)
-}
+func (r *machine) PIDs() []int { return []int{r.PID} }
 
 // Pause implements vmm.Running.
-func (r *machine) Pause(ctx context.Context) error { return ask(ctx, r.api, pause) }
+func (r *machine) Pause(ctx context.Context) error { return r.API.Ask(ctx, pause) }
 
 // Resume implements vmm.Running.
-func (r *machine) Resume(ctx context.Context) error { return ask(ctx, r.api, resume) }
+func (r *machine) Resume(ctx context.Context) error { return r.API.Ask(ctx, resume) }
 
 // Save implements vmm.Running.
 func (r *machine) Save(ctx context.Context, to vmm.Saved) error {
@@ -164,7 +130,7 @@ func (r *machine) Save(ctx context.Context, to vmm.Saved) error {
 	if err := os.Chown(dir, r.v.UID, r.v.UID); err != nil {
 		return err
 	}
-	err := ask(ctx, r.api, save)
+	err := r.API.Ask(ctx, save)
 	err = errors.Join(err, os.Chown(dir, 0, 0))
 	if err == nil {
 		err = pack(dir, to)
@@ -174,10 +140,10 @@ func (r *machine) Save(ctx context.Context, to vmm.Saved) error {
 
 // Load implements vmm.Running.
 func (r *machine) Load(ctx context.Context) error {
-	if err := ask(ctx, r.api, load); err != nil {
+	if err := r.API.Ask(ctx, load); err != nil {
 		return err
 	}
-	return r.confined(ctx, "Paused")
+	return r.proved(ctx, "Paused")
 }
 
 // unpack lays out what Load is to load.
@@ -185,12 +151,7 @@ func (r *machine) unpack() error { return unpack(r.v.Incoming.State, r.folder("l
 
 // End implements vmm.Running.
 func (r *machine) End() {
-	if r.p != nil {
-		r.p.Kill()
-	}
-	if r.network != nil {
-		r.network.Close()
-	}
+	r.Served.End()
 	if r.console != nil {
 		r.console.Close()
 	}

@@ -5,16 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/microvm/vmmtest"
 )
 
 // stub builds what stands for Cloud Hypervisor.
@@ -95,34 +94,15 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := vmm.Confined(r.p.PID, v.UID); err != nil {
+	if err := vmm.Confined(r.Program.PID, v.UID); err != nil {
 		t.Error(err)
 	}
-	text := make([]byte, 4096)
-	if err := console.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := console.Read(text); err != nil || string(text[:n]) != "the guest's kernel prints\n" {
-		t.Errorf("its console: %q, %v", text[:n], err)
-	}
-	line, err := r.Line(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer line.Close()
-	if err := line.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 5)
-	_, err1 := line.WriteString("hello")
-	_, err2 := io.ReadFull(line, got)
-	if err := errors.Join(err1, err2); err != nil || string(got) != "hello" {
-		t.Errorf("pid 1 answers %q, %v", got, err)
-	}
+	vmmtest.Prints(t, console, "the guest's kernel prints")
+	vmmtest.Echo(t, r)
 	if got, err := os.ReadFile(v.Disks[2].File.Name()); string(got) != "written by the guest" {
 		t.Errorf("its disk: %q, %v", got, err)
 	}
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", r.p.PID))
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", r.Program.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +120,7 @@ func TestProcess(t *testing.T) {
 	if left, err := os.ReadDir(r.folder("save")); len(left) > 0 || err != nil {
 		t.Errorf("left of what was saved: %v, %v", left, err)
 	}
-	pid := r.p.PID
+	pid := r.Program.PID
 	r.End()
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
 		t.Error("its process goes on after its end")
@@ -150,7 +130,7 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(r.Load(ctx), r.Resume(ctx)); err != nil {
-		t.Errorf("%v; it printed %s", err, r.p.Words())
+		t.Errorf("%v; it printed %s", err, r.Program.Words())
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,15 +24,7 @@ func newAPI(t *testing.T, faults map[string]string) (*vmm.API, *vmmtest.Stub, *v
 	}
 	a := new(vmmtest.Firecracker)
 	stub := &vmmtest.Stub{Description: d, Act: a.Act, Faults: faults, Fail: vmmtest.Fault}
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: stub}
-	go func() { _ = server.Serve(l) }() // until it is closed
-	t.Cleanup(func() { server.Close() })
-	return vmm.NewAPI("Firecracker", "", func(ctx context.Context) (*os.File, error) { return vmm.Dial(ctx, dir, "/s", os.Getuid()) }, func(string) {}), stub, a
+	return vmm.NewAPI("Firecracker", "", vmmtest.Serve(t, stub), func(string) {}), stub, a
 }
 
 // testMachine has the four disks that a box has.
@@ -54,14 +44,7 @@ func testMachine(t *testing.T) vmm.Machine {
 	if err := os.Mkdir(m.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, serial := range []string{"machine", "root", "work", "env"} {
-		f, err := os.Create(filepath.Join(dir, serial))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		m.Disks = append(m.Disks, vmm.Drive{Serial: serial, File: f, Writable: serial == "work"})
-	}
+	m.Disks = vmmtest.Drives(t, dir, "machine", "root", "work", "env")
 	return m
 }
 
@@ -70,7 +53,7 @@ func testMachine(t *testing.T) vmm.Machine {
 func TestCalls(t *testing.T) {
 	ctx, m := context.Background(), testMachine(t)
 	api, stub, a := newAPI(t, nil)
-	if err := ask(ctx, api, boot(m)...); err != nil {
+	if err := api.Ask(ctx, boot(m)...); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -96,14 +79,14 @@ func TestCalls(t *testing.T) {
 		t.Errorf("network: %v", net)
 	}
 	for _, step := range []struct {
-		list  []request
+		list  []vmm.Request
 		state string
-	}{{nil, "Running"}, {[]request{pause}, "Paused"}, {[]request{save}, "Paused"}, {[]request{resume}, "Running"}} {
-		if err := errors.Join(ask(ctx, api, step.list...), api.StateIs(ctx, "/", step.state)); err != nil {
+	}{{nil, "Running"}, {[]vmm.Request{pause}, "Paused"}, {[]vmm.Request{save}, "Paused"}, {[]vmm.Request{resume}, "Running"}} {
+		if err := errors.Join(api.Ask(ctx, step.list...), api.StateIs(ctx, "/", step.state)); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := ask(ctx, api, save); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), "not paused") { // control of the stub
+	if err := api.Ask(ctx, save); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), "not paused") { // control of the stub
 		t.Errorf("a running machine was saved: %v", err)
 	}
 	if slices.ContainsFunc(stub.Asked(), func(call string) bool { return strings.Contains(call, "mmds") }) {
@@ -111,7 +94,7 @@ func TestCalls(t *testing.T) {
 	}
 
 	api, _, _ = newAPI(t, nil)
-	if err := errors.Join(ask(ctx, api, load()...), api.StateIs(ctx, "/", "Paused"), ask(ctx, api, resume), api.StateIs(ctx, "/", "Running")); err != nil {
+	if err := errors.Join(api.Ask(ctx, load()...), api.StateIs(ctx, "/", "Paused"), api.Ask(ctx, resume), api.StateIs(ctx, "/", "Running")); err != nil {
 		t.Error(err)
 	}
 	for n, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 4, 31: 32, 64: 32} {
@@ -125,19 +108,14 @@ func TestCalls(t *testing.T) {
 // call, and nothing is asked after it.
 func TestBrokenAPI(t *testing.T) {
 	ctx, m := context.Background(), testMachine(t)
+	var calls []string
 	for _, r := range boot(m) {
-		call := r.method + " " + r.path
-		for fault, kind := range map[string]cofferdam.Kind{vmmtest.Close: cofferdam.Unavailable, vmmtest.Endless: cofferdam.Unavailable, vmmtest.Refuse: cofferdam.Invalid} {
-			api, stub, _ := newAPI(t, map[string]string{call: fault})
-			err := ask(ctx, api, boot(m)...)
-			if cofferdam.KindOf(err) != kind || !strings.Contains(fmt.Sprint(err), call) || strings.ContainsAny(fmt.Sprint(err), "\n\x1b") {
-				t.Errorf("%s, %s: %v", call, fault, err)
-			}
-			if asked := stub.Asked(); asked[len(asked)-1] != call {
-				t.Errorf("%s, %s: asked on: %q", call, fault, asked)
-			}
-		}
+		calls = append(calls, r.Method+" "+r.Path)
 	}
+	vmmtest.Broken(t, "", calls, func(faults map[string]string) (*vmmtest.Stub, error) {
+		api, stub, _ := newAPI(t, faults)
+		return stub, api.Ask(ctx, boot(m)...)
+	})
 	for _, fault := range []string{vmmtest.Junk, vmmtest.Close} {
 		api, _, _ := newAPI(t, map[string]string{"GET /": fault})
 		if err := api.StateIs(ctx, "/", "Running"); cofferdam.KindOf(err) != cofferdam.Unavailable {

@@ -1,37 +1,17 @@
 package firecracker
 
 import (
-	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/netns"
 )
 
-// Rates of one machine, so that it leaves something for its neighbours: each disk,
-// and each direction of the network.
-const (
-	diskRate    = 512 << 20 // bytes a second
-	networkRate = 256 << 20 // bytes a second
-	consoleRate = 64 << 10  // bytes a second; what is beyond is dropped
-)
-
-// guestCID is the machine's name on its own vsock: 0 to 2 have a meaning.
-const guestCID = 3
-
-type bucket struct {
-	Size   int64 `json:"size"`
-	Refill int64 `json:"refill_time"` // milliseconds
-}
-
-type limiter struct {
-	Bandwidth bucket `json:"bandwidth"`
-}
-
-func perSecond(bytes int64) bucket { return bucket{Size: bytes, Refill: time.Second.Milliseconds()} }
+// consoleRate is that of what a machine prints, in bytes a second; what is beyond is
+// dropped.
+const consoleRate = 64 << 10
 
 type logger struct {
 	Path   string `json:"log_path"`
@@ -40,7 +20,7 @@ type logger struct {
 }
 
 type serial struct {
-	Rate bucket `json:"rate_limiter"`
+	Rate vmm.Bucket `json:"rate_limiter"`
 }
 
 type machineConfig struct {
@@ -57,22 +37,22 @@ type bootSource struct {
 }
 
 type drive struct {
-	ID       string  `json:"drive_id"`
-	Path     string  `json:"path_on_host"`
-	Root     bool    `json:"is_root_device"`
-	ReadOnly bool    `json:"is_read_only"`
-	Cache    string  `json:"cache_type"`
-	Engine   string  `json:"io_engine"`
-	Rate     limiter `json:"rate_limiter"`
+	ID       string      `json:"drive_id"`
+	Path     string      `json:"path_on_host"`
+	Root     bool        `json:"is_root_device"`
+	ReadOnly bool        `json:"is_read_only"`
+	Cache    string      `json:"cache_type"`
+	Engine   string      `json:"io_engine"`
+	Rate     vmm.Limiter `json:"rate_limiter"`
 }
 
 type networkInterface struct {
-	ID     string  `json:"iface_id"`
-	Device string  `json:"host_dev_name"`
-	MAC    string  `json:"guest_mac"`
-	MTU    int     `json:"mtu"`
-	In     limiter `json:"rx_rate_limiter"`
-	Out    limiter `json:"tx_rate_limiter"`
+	ID     string      `json:"iface_id"`
+	Device string      `json:"host_dev_name"`
+	MAC    string      `json:"guest_mac"`
+	MTU    int         `json:"mtu"`
+	In     vmm.Limiter `json:"rx_rate_limiter"`
+	Out    vmm.Limiter `json:"tx_rate_limiter"`
 }
 
 type vsock struct {
@@ -105,53 +85,46 @@ type snapshotLoad struct {
 	Resume bool    `json:"resume_vm"`
 }
 
-// request is one call of the API.
-type request struct {
-	method, path string
-	body         any
-	patience     time.Duration
-}
-
 // boot are the calls that make and start a machine, in their order. The metadata
 // service is off because nobody turns it on.
-func boot(v vmm.Machine) []request {
+func boot(v vmm.Machine) []vmm.Request {
 	list := append(first(),
-		request{http.MethodPut, "/serial", serial{perSecond(consoleRate)}, 0},
-		request{http.MethodPut, "/machine-config", machineConfig{CPUs: processors(v.CPUs), Memory: v.Size >> 20}, 0},
+		vmm.Put("/serial", serial{vmm.PerSecond(consoleRate).Bandwidth}),
+		vmm.Put("/machine-config", machineConfig{CPUs: processors(v.CPUs), Memory: v.Size >> 20}),
 	)
 	var names []string
 	for _, d := range v.Disks {
 		names = append(names, d.Serial)
 	}
 	words := []string{"reboot=k", "pci=off", guest.PortKind + "=" + guest.PortVsock, guest.DiskOrder + "=" + strings.Join(names, ",")}
-	list = append(list, request{http.MethodPut, "/boot-source", bootSource{inKernel, inInitrd, vmm.CommandLine(words...)}, 0})
+	list = append(list, vmm.Put("/boot-source", bootSource{inKernel, inInitrd, vmm.CommandLine(words...)}))
 	for _, d := range v.Disks {
 		cache := "Unsafe" // nothing is written
 		if d.Writable {
 			cache = "Writeback"
 		}
-		list = append(list, request{http.MethodPut, "/drives/" + d.Serial, drive{
-			ID: d.Serial, Path: inDisk(d.Serial), ReadOnly: !d.Writable, Cache: cache, Engine: "Sync", Rate: limiter{perSecond(diskRate)},
-		}, 0})
+		list = append(list, vmm.Put("/drives/"+d.Serial, drive{
+			ID: d.Serial, Path: inDisk(d.Serial), ReadOnly: !d.Writable, Cache: cache, Engine: "Sync", Rate: vmm.PerSecond(vmm.DiskRate),
+		}))
 	}
 	return append(list,
-		request{http.MethodPut, "/network-interfaces/net", networkInterface{
-			ID: "net", Device: vmm.TAP, MAC: netns.BoxMAC, MTU: netns.MTU, In: limiter{perSecond(networkRate)}, Out: limiter{perSecond(networkRate)},
-		}, 0},
-		request{http.MethodPut, "/vsock", vsock{guestCID, inVsock}, 0},
-		request{http.MethodPut, "/entropy", struct{}{}, 0},
-		request{http.MethodPut, "/actions", action{"InstanceStart"}, 0},
+		vmm.Put("/network-interfaces/net", networkInterface{
+			ID: "net", Device: vmm.TAP, MAC: netns.BoxMAC, MTU: netns.MTU, In: vmm.PerSecond(vmm.NetworkRate), Out: vmm.PerSecond(vmm.NetworkRate),
+		}),
+		vmm.Put("/vsock", vsock{vmm.GuestCID, vmm.VsockSocket}),
+		vmm.Put("/entropy", struct{}{}),
+		vmm.Put("/actions", action{"InstanceStart"}),
 	)
 }
 
 // first is what may be asked before a machine is loaded as well.
-func first() []request {
-	return []request{{http.MethodPut, "/logger", logger{inLog, "Warning", true}, 0}}
+func first() []vmm.Request {
+	return []vmm.Request{vmm.Put("/logger", logger{inLog, "Warning", true})}
 }
 
 // load are the calls that make a machine of a saved one. It is paused.
-func load() []request {
-	return append(first(), request{http.MethodPut, "/snapshot/load", snapshotLoad{inState, backend{"File", inMemory}, false}, vmm.MemoryPatience})
+func load() []vmm.Request {
+	return append(first(), vmm.OfMemory("/snapshot/load", snapshotLoad{inState, backend{"File", inMemory}, false}))
 }
 
 // processors is a number of them that a machine may have: one, or an even one.
@@ -164,17 +137,7 @@ func processors(n int) int {
 }
 
 var (
-	pause  = request{http.MethodPatch, "/vm", state{"Paused"}, 0}
-	resume = request{http.MethodPatch, "/vm", state{"Resumed"}, 0}
-	save   = request{http.MethodPut, "/snapshot/create", snapshotCreate{"Full", toState, toMemory}, vmm.MemoryPatience}
+	pause  = vmm.Request{Method: http.MethodPatch, Path: "/vm", Body: state{"Paused"}}
+	resume = vmm.Request{Method: http.MethodPatch, Path: "/vm", Body: state{"Resumed"}}
+	save   = vmm.OfMemory("/snapshot/create", snapshotCreate{"Full", toState, toMemory})
 )
-
-// ask makes calls in their order, up to the first that fails.
-func ask(ctx context.Context, api *vmm.API, list ...request) error {
-	for _, r := range list {
-		if err := api.Call(ctx, r.method, r.path, r.body, nil, r.patience); err != nil {
-			return err
-		}
-	}
-	return nil
-}

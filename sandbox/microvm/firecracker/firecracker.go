@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -103,20 +102,16 @@ func (m *Monitor) Version(ctx context.Context) (string, error) {
 
 // versionOf asks one of the two programs.
 func versionOf(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	out, err := cmd.Output()
+	said, err := vmm.SaysVersion(ctx, path)
 	if err != nil {
-		return "", fmt.Errorf("asking %s for its version: %w", path, err)
+		return "", err
 	}
-	found := versions.FindSubmatch(out)
+	found := versions.FindStringSubmatch(said)
 	if found == nil {
-		return "", fmt.Errorf("%s does not say its version: %.80q", path, out)
+		return "", fmt.Errorf("%s does not say its version: %.80q", path, said)
 	}
-	major, err1 := strconv.Atoi(string(found[2]))
-	minor, err2 := strconv.Atoi(string(found[3]))
+	major, err1 := strconv.Atoi(found[2])
+	minor, err2 := strconv.Atoi(found[3])
 	if err := errors.Join(err1, err2); err != nil {
 		return "", err
 	}

@@ -18,8 +18,6 @@ const (
 	toState  = "/save/state"
 	toMemory = "/save/memory"
 	inLog    = "/vm/log"
-	inAPI    = "/run/api.socket"
-	inVsock  = "/run/vsock.socket"
 )
 
 // openFiles bounds the monitor's descriptors: it has some forty.
@@ -52,7 +50,7 @@ func (m *Monitor) arguments(v vmm.Machine, network string) []string {
 	}
 	return append(args,
 		"--resource-limit", fmt.Sprintf("fsize=%d", v.Largest()), "--resource-limit", fmt.Sprintf("no-file=%d", openFiles),
-		"--", "--api-sock", inAPI)
+		"--", "--api-sock", vmm.APISocket)
 }
 
 // root is where the jailer makes the jail.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/microvm/vmmtest"
 	"cofferdam/sandbox/sandboxtest"
 )
 
@@ -136,29 +136,23 @@ func TestJail(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.End()
-	if err := vmm.Confined(r.pid, v.UID); err != nil {
+	if err := vmm.Confined(r.PID, v.UID); err != nil {
 		t.Error(err)
 	}
-	text := make([]byte, 4096)
-	if err := r.console.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := r.console.Read(text); err != nil || !strings.Contains(string(text[:n]), "the guest's kernel prints") {
-		t.Errorf("its console: %q, %v", text[:n], err)
-	}
-	within(t, "its log: "+r.p.Words(), func() bool { return strings.Contains(r.p.Words(), "all is well") })
-	echo(t, r)
+	vmmtest.Prints(t, r.console, "the guest's kernel prints")
+	within(t, "its log: "+r.Program.Words(), func() bool { return strings.Contains(r.Program.Words(), "all is well") })
+	vmmtest.Echo(t, r)
 	if got, err := os.ReadFile(v.Disks[2].File.Name()); string(got) != "written by the guest" {
 		t.Errorf("its disk: %q, %v", got, err)
 	}
-	looksOut(t, r.pid)
+	looksOut(t, r.PID)
 
 	ctx, dir := context.Background(), t.TempDir()
 	to := vmm.Saved{State: filepath.Join(dir, "state"), Memory: filepath.Join(dir, "memory")}
 	if err := errors.Join(r.Pause(ctx), r.Save(ctx, to), r.Resume(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	echo(t, r)
+	vmmtest.Echo(t, r)
 	for path, want := range map[string]string{to.State: "state", to.Memory: "memory"} {
 		got, err := os.ReadFile(path)
 		if info, e := os.Stat(path); string(got) != want || e != nil || info.Mode().Perm() != 0o444 || info.Sys().(*syscall.Stat_t).Uid != 0 {
@@ -181,26 +175,7 @@ func TestJail(t *testing.T) {
 	}
 	defer r.End()
 	if err := errors.Join(r.Load(ctx), r.Resume(ctx)); err != nil {
-		t.Errorf("%v; it printed %s", err, r.p.Words())
-	}
-}
-
-// echo wants an answer over a new line to pid 1.
-func echo(t *testing.T, r started) {
-	t.Helper()
-	line, err := r.Line(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer line.Close()
-	if err := line.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 5)
-	_, err1 := line.WriteString("hello")
-	_, err2 := io.ReadFull(line, got)
-	if err := errors.Join(err1, err2); err != nil || string(got) != "hello" {
-		t.Errorf("pid 1 answers %q, %v", got, err)
+		t.Errorf("%v; it printed %s", err, r.Program.Words())
 	}
 }
 
@@ -328,7 +303,7 @@ func help(dir string) {
 		var r started
 		r, err = start(&Monitor{Init: filepath.Join(programs, "cofferdam-init"), Jailer: filepath.Join(programs, "jailer"), Program: filepath.Join(programs, "firecracker")}, v)
 		if err == nil {
-			fmt.Println(r.pid)
+			fmt.Println(r.PID)
 			select {}
 		}
 	}

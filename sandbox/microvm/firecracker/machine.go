@@ -11,21 +11,14 @@ import (
 	"cofferdam/sandbox/microvm/vmm"
 )
 
-// startPatience is how long jailer and monitor may take for their first word.
-const startPatience = 45 * time.Second // longer than one call may take, so that it is named
-
 // firstLook is how often is looked whether the jailer is done.
 const firstLook = 2 * time.Millisecond
 
 // machine is one that Firecracker runs.
 type machine struct {
-	p       *vmm.Process // pid 1 around the jailer and what it leaves
-	pid     int          // of the monitor
-	uid     int
-	api     *vmm.API
-	network *vmm.Network
-	saved   vmm.Saved // where the monitor writes one, outside its jail
-	endLog  func()
+	vmm.Served           // its program is pid 1 around the jailer and what it leaves
+	saved      vmm.Saved // where the monitor writes one, outside its jail
+	endLog     func()
 }
 
 // Start implements vmm.Monitor.
@@ -33,50 +26,37 @@ func (m *Monitor) Start(ctx context.Context, v vmm.Machine) (vmm.Running, error)
 	if _, err := m.Version(ctx); err != nil {
 		return nil, err
 	}
-	if !v.KVM {
-		return nil, errors.New("the monitor emulates no processor")
-	}
-	r := &machine{uid: v.UID}
-	if err := r.start(ctx, m, v); err != nil {
-		words := ""
-		if r.p != nil {
-			words = r.p.Words()
-		}
-		r.End()
-		return nil, errors.Join(err, fmt.Errorf("it printed: %.500s", words))
-	}
-	return r, nil
+	r := &machine{Served: vmm.Served{UID: v.UID}}
+	return vmm.Begin(ctx, v, r, func(ctx context.Context) error { return r.start(ctx, m, v) })
 }
 
 // start does the work; End removes what it has made, also after an error.
 func (r *machine) start(ctx context.Context, m *Monitor, v vmm.Machine) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	if r.network, err = vmm.NewNetwork(v.UID, v.Network); err != nil {
+	if r.Network, err = vmm.NewNetwork(v.UID, v.Network); err != nil {
 		return err
 	}
 	program, keep, err := r.program(m, v)
 	if err != nil {
 		return err
 	}
-	if r.p, err = program.Start(); err != nil {
+	if r.Program, err = program.Start(); err != nil {
 		return fmt.Errorf("starting jailer: %w", err)
 	}
-	go keep(r.p)
-	ctx, cancel = r.p.While(ctx)
+	go keep(r.Program)
+	ctx, cancel := r.Program.While(ctx)
 	defer cancel()
-	if r.pid, err = r.monitor(ctx); err != nil {
+	if r.PID, err = r.monitor(ctx); err != nil {
 		return err
 	}
-	r.api = vmm.NewAPI("Firecracker", "", func(ctx context.Context) (*os.File, error) { return r.dial(ctx, inAPI) }, r.p.KillFor)
-	go r.api.Watch(r.p, "/")
+	r.Serve("Firecracker", "")
+	go r.API.Watch(r.Program, "/")
 	if v.Incoming != nil {
 		return nil // Load asks for the rest
 	}
-	if err := ask(ctx, r.api, boot(v)...); err != nil {
+	if err := r.API.Ask(ctx, boot(v)...); err != nil {
 		return err
 	}
-	return r.confined(ctx, "Running")
+	return r.Confined(ctx, "/", "Running")
 }
 
 // program makes the files of the jail and says how its jailer is started.
@@ -109,7 +89,7 @@ func (r *machine) program(m *Monitor, v vmm.Machine) (vmm.Program, func(*vmm.Pro
 	if v.Incoming != nil {
 		binds = append(binds, vmm.Bind{From: v.Incoming.State, To: inState}, vmm.Bind{From: v.Incoming.Memory, To: inMemory})
 	}
-	network := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.network.Namespace.Fd())
+	network := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.Network.Namespace.Fd())
 	return vmm.Program{
 		Path: m.Init, Args: append([]string{"hold", m.Jailer}, m.arguments(v, network)...),
 		UID: v.UID, Root: root, Binds: binds, Jailer: true, Output: v.Console,
@@ -119,9 +99,9 @@ func (r *machine) program(m *Monitor, v vmm.Machine) (vmm.Program, func(*vmm.Pro
 // monitor waits until the jailer has left the monitor, as it should run.
 func (r *machine) monitor(ctx context.Context) (pid int, err error) {
 	for {
-		list, listed := vmm.Children(r.p.PID)
+		list, listed := vmm.Children(r.Program.PID)
 		if err = listed; err == nil && len(list) == 1 {
-			if err = vmm.Dropped(list[0], r.uid); err == nil {
+			if err = vmm.Dropped(list[0], r.UID); err == nil {
 				return list[0], nil
 			}
 		}
@@ -133,44 +113,19 @@ func (r *machine) monitor(ctx context.Context) (pid int, err error) {
 	}
 }
 
-func (r *machine) dial(ctx context.Context, path string) (*os.File, error) {
-	ctx, cancel := r.p.While(ctx)
-	defer cancel()
-	return vmm.Dial(ctx, r.root(), path, r.uid)
-}
-
-// root is the jail, as it is now.
-func (r *machine) root() string { return fmt.Sprintf("/proc/%d/root", r.pid) }
-
-// confined proves that each thread of the monitor is where it should be, once it
-// has a machine.
-func (r *machine) confined(ctx context.Context, state string) error {
-	return errors.Join(r.api.StateIs(ctx, "/", state), vmm.Confined(r.pid, r.uid))
-}
-
-// Process implements vmm.Running.
-func (r *machine) Process() *vmm.Process { return r.p }
-
 // PIDs implements vmm.Running.
-func (r *machine) PIDs() []int { return []int{r.p.PID, r.pid} }
-
-// Line implements vmm.Running.
-func (r *machine) Line(ctx context.Context) (*os.File, error) {
-	ctx, cancel := r.p.While(ctx)
-	defer cancel()
-	return vmm.DialGuest(ctx, r.root(), inVsock, r.uid)
-}
+func (r *machine) PIDs() []int { return []int{r.Program.PID, r.PID} }
 
 // Pause implements vmm.Running.
-func (r *machine) Pause(ctx context.Context) error { return ask(ctx, r.api, pause) }
+func (r *machine) Pause(ctx context.Context) error { return r.API.Ask(ctx, pause) }
 
 // Resume implements vmm.Running.
-func (r *machine) Resume(ctx context.Context) error { return ask(ctx, r.api, resume) }
+func (r *machine) Resume(ctx context.Context) error { return r.API.Ask(ctx, resume) }
 
 // Save implements vmm.Running. The monitor writes where it can write nothing else;
 // what it has written is copied, so that it cannot change it later.
 func (r *machine) Save(ctx context.Context, to vmm.Saved) error {
-	if err := ask(ctx, r.api, save); err != nil {
+	if err := r.API.Ask(ctx, save); err != nil {
 		return err
 	}
 	return errors.Join(take(r.saved.State, to.State), take(r.saved.Memory, to.Memory))
@@ -194,20 +149,15 @@ func take(from, to string) error {
 
 // Load implements vmm.Running.
 func (r *machine) Load(ctx context.Context) error {
-	if err := ask(ctx, r.api, load()...); err != nil {
+	if err := r.API.Ask(ctx, load()...); err != nil {
 		return err
 	}
-	return r.confined(ctx, "Paused")
+	return r.Confined(ctx, "/", "Paused")
 }
 
 // End implements vmm.Running.
 func (r *machine) End() {
-	if r.p != nil {
-		r.p.Kill()
-	}
-	if r.network != nil {
-		r.network.Close()
-	}
+	r.Served.End()
 	if r.endLog != nil {
 		r.endLog()
 	}

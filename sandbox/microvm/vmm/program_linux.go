@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/wall"
 
 	"golang.org/x/sys/unix"
@@ -102,7 +103,7 @@ func (g Program) Start() (*Process, error) {
 			return
 		}
 		cmd := g.command(p)
-		if err := cmd.Start(); err != nil {
+		if err := cgroup.Start(cmd); err != nil {
 			started <- err
 			return
 		}

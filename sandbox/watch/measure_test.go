@@ -1,4 +1,4 @@
-package volume
+package watch
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"cofferdam"
-	"cofferdam/sandbox"
 )
+
+// small is what an 8 MiB image would hold.
+var small = Usage{8 << 20, 2048}
 
 func must(t *testing.T, errs ...error) {
 	t.Helper()
@@ -42,8 +42,8 @@ func TestMeasure(t *testing.T) {
 	if more := u.Bytes - before.Bytes; u.Files != 12 || more < 1<<20 || more > 1<<20+64<<10 {
 		t.Errorf("%+v after %+v", u, before)
 	}
-	if u.Exceeds(Allowed(small)) || !u.Exceeds(Usage{Bytes: 1 << 30, Files: 11}) || !u.Exceeds(Usage{Bytes: 1 << 20, Files: 100}) {
-		t.Errorf("%+v of %+v", u, Allowed(small))
+	if u.Exceeds(small) || !u.Exceeds(Usage{Bytes: 1 << 30, Files: 11}) || !u.Exceeds(Usage{Bytes: 1 << 20, Files: 100}) {
+		t.Errorf("%+v of %+v", u, small)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestMeasureEnds(t *testing.T) {
 	if _, err := Measure(t.Context(), deep, small); !errors.Is(err, ErrUncounted) {
 		t.Errorf("%d: %v", MaxDepth, err)
 	}
-	many, most := t.TempDir(), Allowed(small).Files
+	many, most := t.TempDir(), small.Files
 	for i := range 2 * most {
 		must(t, os.WriteFile(filepath.Join(many, fmt.Sprint(i)), nil, 0o600))
 	}
@@ -92,33 +92,4 @@ func TestMeasureOfWhatGoes(t *testing.T) {
 	must(t, os.Remove(dir))
 	m := measure{ctx: t.Context(), most: 10, linked: map[uint64]bool{}}
 	must(t, m.folder(f, MaxDepth))
-}
-
-// TestFolders: a workspace that is a folder is counted when it is given back and
-// when it is taken, and one that no box could have is refused.
-func TestFolders(t *testing.T) {
-	s, err := Open(t.TempDir(), sandbox.GVisor, func(_ context.Context, path string, _ int64) error { return os.Mkdir(path, 0o700) })
-	must(t, err)
-	h := s.must(t, Want{first, 1, boxA, small})
-	must(t, os.WriteFile(filepath.Join(h.Image, "f"), make([]byte, 2<<20), 0o600), h.Release(nil))
-	used := func() int64 {
-		t.Helper()
-		all, err := s.List()
-		if err != nil || len(all) != 1 {
-			t.Fatalf("%+v, %v", all, err)
-		}
-		return all[0].Used
-	}
-	if n := used(); n < 2<<20 || n > 3<<20 {
-		t.Errorf("given back with %d bytes", n)
-	}
-	must(t, os.WriteFile(filepath.Join(h.Image, "g"), make([]byte, 2<<20), 0o600))
-	h = s.must(t, Want{first, 2, boxA, small})
-	if h.Used < 4<<20 {
-		t.Errorf("taken with %d bytes", h.Used)
-	}
-	must(t, os.MkdirAll(h.Image+strings.Repeat("/d", MaxDepth), 0o700), h.Release(nil))
-	_, err = s.Attach(t.Context(), Want{first, 3, boxA, small}, "")
-	wantKind(t, err, cofferdam.Exhausted)
-	must(t, s.Remove(first))
 }

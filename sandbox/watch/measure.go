@@ -1,4 +1,4 @@
-package volume
+package watch
 
 import (
 	"context"
@@ -9,10 +9,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"cofferdam"
-	"cofferdam/sandbox"
-	"cofferdam/sandbox/mount"
 )
 
 // Bounds of what is measured. Source: docs/SPECIFICATION.md, "Boxes of an ordinary
@@ -25,7 +21,7 @@ const (
 )
 
 // ErrUncounted is of a folder that holds what Measure does not count: it nests more
-// than MaxDepth deep, or has more than twice the files that its size allows.
+// than MaxDepth deep, or has more than twice the files that it may have.
 var ErrUncounted = errors.New("it cannot be counted")
 
 // Usage is what a folder holds.
@@ -34,22 +30,19 @@ type Usage struct {
 	Files int64 // and folders
 }
 
-// Allowed is what a folder of a size in bytes may hold.
-func Allowed(size int64) Usage { return Usage{size, size / mount.BytesPerInode(size)} }
-
 // Exceeds says whether u is more than most in one way or the other.
 func (u Usage) Exceeds(most Usage) bool { return u.Bytes > most.Bytes || u.Files > most.Files }
 
-// Measure returns what a folder of a size in bytes holds; a file with several
+// Measure returns what a folder holds that may hold most; a file with several
 // names counts once. It follows no link, stays below dir whatever is moved
 // meanwhile, and gives up with ErrUncounted where it would not come to an end. A
 // file that has no name any more is not seen.
-func Measure(ctx context.Context, dir string, size int64) (Usage, error) {
+func Measure(ctx context.Context, dir string, most Usage) (Usage, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Usage{}, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	m := measure{ctx: ctx, most: 2 * Allowed(size).Files, linked: map[uint64]bool{}}
+	m := measure{ctx: ctx, most: 2 * most.Files, linked: map[uint64]bool{}}
 	err = m.folder(os.NewFile(uintptr(fd), dir), MaxDepth)
 	return m.Usage, err
 }
@@ -122,39 +115,4 @@ func (m *measure) entry(in *os.File, name string, device uint64, depth int) erro
 	}
 	m.Bytes += st.Blocks * 512
 	return nil
-}
-
-// count measures a workspace that is a folder.
-func (s *Store) count(ctx context.Context, a *sandbox.Workspace) error {
-	info, err := os.Lstat(s.image(a.ID))
-	if err != nil || !info.IsDir() {
-		return err
-	}
-	u, err := Measure(ctx, s.image(a.ID), a.Size)
-	a.Used = u.Bytes
-	return err
-}
-
-// Grace is how much more than its size a workspace that is a folder may hold and
-// still be given to a box, which can then make room: what was written while it was
-// looked at. Source: docs/SPECIFICATION.md, "Boxes of an ordinary user's keeper".
-const Grace = 1 << 30
-
-// bearable refuses a folder that holds so much that a box of it would be ended.
-func (s *Store) bearable(ctx context.Context, a *sandbox.Workspace) error {
-	err := s.count(ctx, a)
-	if err != nil && !errors.Is(err, ErrUncounted) {
-		return err
-	}
-	reason := fmt.Sprintf("it holds %d MiB, and its size is %d MiB", a.Used>>20, a.Size>>20)
-	switch {
-	case err != nil:
-		reason = err.Error()
-	case a.Used <= a.Size+Grace:
-		return nil
-	}
-	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Exhausted, Subject: "workspace " + string(a.ID), Reason: reason,
-		Hint: "remove it: cofferdam workspace remove",
-	}
 }

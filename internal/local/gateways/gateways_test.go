@@ -1,0 +1,139 @@
+package gateways
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"cofferdam"
+	"cofferdam/gateway/egress"
+	"cofferdam/gateway/proxy"
+	"cofferdam/internal/local/outside"
+)
+
+// TestSameNames: what package outside has twice, so that a run need not link it, is
+// what the gateways have.
+func TestSameNames(t *testing.T) {
+	if outside.CAFile != egress.CAFile {
+		t.Errorf("%s, %s", outside.CAFile, egress.CAFile)
+	}
+	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1234}
+	if ours, theirs := outside.ProxyURL("word", at), (&proxy.Proxy{Password: "word"}).URL(at); ours != theirs {
+		t.Errorf("%s, %s", ours, theirs)
+	}
+}
+
+// pair is a run and what serves it, without a box.
+func pair(t *testing.T) (run net.Conn, r *remote) {
+	t.Helper()
+	run, talk := net.Pipe()
+	t.Cleanup(func() { run.Close(); talk.Close() })
+	r = &remote{talk: talk, answers: make(chan outside.Answer, 1)}
+	go r.listen()
+	return run, r
+}
+
+// TestRecordOfTheRun: what the gateways put on record is what the run answers, with
+// the wish to have it on disk; what the run could not write is an error; and once
+// the run is gone nothing is on record any more, however often it is asked for.
+func TestRecordOfTheRun(t *testing.T) {
+	run, r := pair(t)
+	type got struct {
+		event cofferdam.Event
+		err   error
+	}
+	record := func(resource string, durable bool) chan got {
+		c := make(chan got, 1)
+		go func() {
+			e, err := r.Record(context.Background(), cofferdam.Event{Kind: cofferdam.EventConnect, Resource: resource, Durable: durable})
+			c <- got{e, err}
+		}()
+		return c
+	}
+	answer := func(a outside.Answer) outside.Entry {
+		t.Helper()
+		var e outside.Entry
+		if err := outside.Receive(run, &e); err != nil {
+			t.Fatal(err)
+		}
+		a.Event.Resource = e.Event.Resource
+		if err := outside.Send(run, a); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	c := record("good.test:443", true)
+	if e := answer(outside.Answer{Event: cofferdam.Event{Seq: 7}}); !e.Durable || e.Event.Resource != "good.test:443" {
+		t.Errorf("%+v", e)
+	}
+	if g := <-c; g.err != nil || g.event.Seq != 7 {
+		t.Errorf("%+v", g)
+	}
+	c = record("other.test:443", false)
+	if e := answer(outside.Answer{Error: "the disk is full"}); e.Durable {
+		t.Errorf("%+v", e)
+	}
+	if g := <-c; g.err == nil || !strings.Contains(g.err.Error(), "disk is full") {
+		t.Errorf("what is not on record passed: %+v", g)
+	}
+	run.Close()
+	for range 2 {
+		if g := <-record("late.test:443", false); g.err == nil {
+			t.Error("something passed that nobody records")
+		}
+	}
+}
+
+// TestOtherRelease: a run of another release is told so, and is not served.
+func TestOtherRelease(t *testing.T) {
+	run, talk := net.Pipe()
+	defer run.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	served := make(chan error, 1)
+	go func() { served <- Serve(context.Background(), talk, r) }()
+	if err := outside.Send(run, outside.Setup{Version: outside.Version + 1}); err != nil {
+		t.Fatal(err)
+	}
+	var e outside.Entry
+	if err := outside.Receive(run, &e); err != nil || !strings.Contains(e.Error, "another release") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := outside.Receive(run, &e); !errors.Is(err, io.EOF) {
+		t.Errorf("the talk goes on: %v", err)
+	}
+	if _, err := r.Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Error("the device is still open")
+	}
+}
+
+// TestNoOtherPolicy: the gateways serve no policy but the one on record.
+func TestNoOtherPolicy(t *testing.T) {
+	_, err := Here{}.Open(context.Background(), outside.Setup{Keys: t.TempDir(), Policy: "sha256:other"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "not the one on record") {
+		t.Error(err)
+	}
+}
+
+// TestFrames: what is longer than a frame may be, cut short or no JSON is an error,
+// and the end of a talk is its end.
+func TestFrames(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "EOF", "\x00\x00": "unexpected EOF", "\x00\x00\x00\x02{": "unexpected EOF", "\xff\xff\xff\xff": "longer", "\x00\x00\x00\x01{": "read message",
+	} {
+		var a outside.Answer
+		if err := outside.Receive(strings.NewReader(text), &a); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package watch
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Processes are those of a box that the host's kernel runs. It is seen what they
+// hold, by themselves and together, and what files in memory hold. Not seen is what
+// the kernel holds for them: files in memory without a name, and what is in pipes and
+// sockets.
+type Processes struct {
+	Proc *os.Root // the box's own /proc
+	// Files says what the box's files in memory take, in bytes, but for those that
+	// have a limit of their own, which Apart says: what is mapped of them shows too.
+	Files, Apart func() int64
+	// Over is called before processes are ended, and Ending before each, with what it
+	// holds in bytes.
+	Over   func()
+	Ending func(bytes int64)
+}
+
+// Look looks once, ends what is more than limit, and returns about how much the
+// box holds, in bytes.
+func (p *Processes) Look(limit int64) int64 {
+	files := p.Files()
+	list, held := p.list(status), files
+	for _, h := range list {
+		held += h.anon + h.shared
+	}
+	if held <= limit {
+		return held
+	}
+	// What processes share was counted for each of them. To know better takes longer.
+	list = p.list(exactly)
+	giveBack(list)
+	apart := p.Apart()
+	held = total(list, files, apart)
+	if held <= limit {
+		return held
+	}
+	p.Over()
+	slices.SortFunc(list, func(a, b holder) int { return cmp.Compare(b.anon+b.shared, a.anon+a.shared) })
+	for i, h := range list {
+		if total(list[i:], files, apart) <= limit {
+			break
+		}
+		p.end(h)
+	}
+	return held
+}
+
+// holder is what one process of a box holds, in bytes.
+type holder struct {
+	pid          string // in the box
+	anon, shared int64
+	of           string // process whose memory it may have, being about to become another program; "" for none
+}
+
+// total is what processes and files hold together. Files that are mapped are among
+// what is shared.
+func total(list []holder, files, apart int64) int64 {
+	var anon, shared int64
+	for _, h := range list {
+		anon, shared = anon+h.anon, shared+h.shared
+	}
+	return anon + max(files, shared-apart)
+}
+
+// names lists a folder of the box's /proc; what could be read counts.
+func (p *Processes) names(dir string) []string {
+	f, err := p.Proc.Open(dir)
+	if err != nil {
+		return nil // it is gone
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	return names
+}
+
+// pids lists processes of the box, but for pid 1.
+func (p *Processes) pids() []string {
+	return slices.DeleteFunc(p.names("."), func(name string) bool { return name[0] < '0' || name[0] > '9' || name == "1" })
+}
+
+// list returns the processes that hold memory and live on.
+func (p *Processes) list(hold func(*os.Root, string) (anon, shared int64)) (list []holder) {
+	for _, pid := range p.pids() {
+		h := holder{pid: pid, of: borrows(p.Proc, pid)} // before its memory, which is its own once it is another program
+		if h.anon, h.shared = hold(p.Proc, pid); h.anon+h.shared > 0 {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// Descriptors opens, one after the other, the folders of what threads of the box
+// have open; the caller closes none. Threads of one process may differ in it.
+func (p *Processes) Descriptors(yield func(*os.File) bool) {
+	for _, pid := range append(p.pids(), "1") {
+		for _, thread := range p.names(pid + "/task") {
+			f, err := p.Proc.Open(pid + "/task/" + thread + "/fd")
+			if err != nil {
+				continue // it has ended
+			}
+			more := yield(f)
+			f.Close()
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+// status says what a process holds, with all that it shares; nothing of one that
+// was killed.
+func status(proc *os.Root, pid string) (anon, shared int64) {
+	text, err := proc.ReadFile(pid + "/status")
+	if err != nil || dying(text) {
+		return 0, 0
+	}
+	if state := Field(text, "State"); bytes.HasPrefix(state, []byte("Z")) && !Dead(text) {
+		text = thread(proc, pid) // its first thread has ended and shows nothing
+	}
+	return Kilobytes(text, "RssAnon") + Kilobytes(text, "VmSwap"), Kilobytes(text, "RssShmem")
+}
+
+// thread is the status of one thread of a process that still runs.
+func thread(proc *os.Root, pid string) []byte {
+	for _, name := range (&Processes{Proc: proc}).names(pid + "/task") {
+		if text, err := proc.ReadFile(pid + "/task/" + name + "/status"); err == nil && Field(text, "RssAnon") != nil {
+			return text
+		}
+	}
+	return nil
+}
+
+// exactly says what a process holds, with its part of what it shares.
+func exactly(proc *os.Root, pid string) (anon, shared int64) {
+	if anon, shared = status(proc, pid); anon+shared == 0 {
+		return 0, 0
+	}
+	text, err := proc.ReadFile(pid + "/smaps_rollup")
+	if err != nil {
+		return anon, shared
+	}
+	return Kilobytes(text, "Pss_Anon") + Kilobytes(text, "SwapPss"), Kilobytes(text, "Pss_Shmem")
+}
+
+// youth is how long a process may take to become another program.
+const youth = time.Second
+
+// borrows returns the maker of a process that has just begun and is to become another
+// program. By vfork, as posix_spawn and most runtimes use it, such a one has all of its
+// maker's memory, which then shows for both.
+func borrows(proc *os.Root, pid string) (maker string) {
+	const forkNoExec = 0x40 // of the kernel's flags: it has not become another program yet
+	text, err := proc.ReadFile(pid + "/stat")
+	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	var up unix.Timespec
+	if err != nil || len(f) < 20 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return ""
+	}
+	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
+	began, _ := strconv.ParseInt(string(f[19]), 10, 64) // the kernel writes numbers, here hundredths of a second
+	if flags&forkNoExec == 0 || time.Duration(up.Nano())-time.Duration(began)*10*time.Millisecond > youth {
+		return ""
+	}
+	return string(f[1])
+}
+
+// giveBack takes from who may have another's memory as much as that one has.
+func giveBack(list []holder) {
+	of := map[string]holder{}
+	for _, h := range list {
+		of[h.pid] = h
+	}
+	for i, h := range list {
+		if maker, there := of[h.of]; there {
+			list[i].anon, list[i].shared = max(0, h.anon-maker.anon), max(0, h.shared-maker.shared)
+		}
+	}
+}
+
+// end ends a process, if it still is the one that was looked at.
+func (p *Processes) end(h holder) {
+	dir, err := p.Proc.OpenRoot(h.pid)
+	if err != nil {
+		return // it has ended
+	}
+	defer dir.Close()
+	if anon, shared := status(dir, "."); anon+shared < (h.anon+h.shared)/2 {
+		return
+	}
+	f, err := dir.Open(".")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	p.Ending(h.anon + h.shared)
+	_ = unix.PidfdSendSignal(int(f.Fd()), unix.SIGKILL, nil, 0) // it may just have ended
+}
