@@ -50,6 +50,14 @@ type Scope struct {
 	Project      ProjectID      `json:"project"`
 }
 
+// Project is where tasks, repositories and policy live.
+type Project struct {
+	Schema string `json:"schema"` // cofferdam/project/v1
+	Scope
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+}
+
 // PrincipalKind says what sort of actor a Principal is.
 type PrincipalKind string
 

@@ -2,7 +2,7 @@ package cofferdam
 
 import "time"
 
-// QuestionID names a question to a person: q-…
+// QuestionID names a question to a person: a-…
 type QuestionID string
 
 // QuestionState is where a question stands.

@@ -103,7 +103,7 @@ func (d *Desk) Sweep(ctx context.Context) error {
 //
 // Of q the caller fills everything but Schema, ID, State, Created and Expires.
 func (d *Desk) Ask(ctx context.Context, q cofferdam.Question) (cofferdam.Question, error) {
-	q.Schema, q.ID, q.State = "cofferdam/approval/v1", cofferdam.QuestionID(cofferdam.NewID("q")), cofferdam.QuestionOpen
+	q.Schema, q.ID, q.State = "cofferdam/approval/v1", cofferdam.QuestionID(cofferdam.NewID("a")), cofferdam.QuestionOpen
 	q.Created = d.o.Now().UTC()
 	q.Expires = q.Created.Add(d.o.Wait)
 	q.Needs = max(q.Needs, 1)

@@ -72,12 +72,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	limitBody(w, r, bodyTimeout)
 	ctx := context.WithValue(r.Context(), requestKey{}, id)
 	r = r.WithContext(ctx)
-	p, err := s.o.Auth.Principal(r)
+	acting, err := s.o.Auth.acting(r, s.svc)
 	if err != nil {
 		s.problem(w, r, err)
 		return
 	}
-	r = r.WithContext(service.WithPrincipal(ctx, p))
+	r = r.WithContext(service.WithActing(ctx, acting))
 	_, pattern := s.mux.Handler(r)
 	if pattern == "" {
 		s.problem(w, r, s.noRoute(r))

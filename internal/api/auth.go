@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/identity"
+	"cofferdam/internal/service"
 )
 
 // Auth says who may call. A unix socket's caller is who the kernel says it is;
@@ -32,37 +34,54 @@ type Auth struct {
 	TestToken, TestPerson string
 }
 
-// Principal returns who sent r.
-func (a Auth) Principal(r *http.Request) (cofferdam.Principal, error) {
+// projectHeader names the project that a request is about.
+const projectHeader = "Cofferdam-Project"
+
+// acting returns who sent r, and in which project they act.
+func (a Auth) acting(r *http.Request, svc *service.Service) (service.Acting, error) {
+	c, err := a.caller(r, svc)
+	if err != nil {
+		return service.Acting{}, err
+	}
+	names := r.Header.Values(projectHeader)
+	if len(names) > 1 || len(names) == 1 && (names[0] == "" || len(names[0]) > 300) {
+		return service.Acting{}, invalid(projectHeader, "is not the name of one project", "name one, or none if you are in one alone")
+	}
+	return svc.In(r.Context(), c, strings.Join(names, ""))
+}
+
+// caller returns who sent r.
+func (a Auth) caller(r *http.Request, svc *service.Service) (identity.Caller, error) {
+	none := identity.Caller{}
 	if err := fromBrowser(r); err != nil {
-		return cofferdam.Principal{}, err
+		return none, err
 	}
 	if values := r.Header.Values("Authorization"); len(values) > 0 {
 		token, ok := strings.CutPrefix(values[0], "Bearer ")
 		switch {
 		case len(values) > 1 || !ok:
-			return cofferdam.Principal{}, unauthenticated("the Authorization header is no single bearer token")
+			return none, unauthenticated("the Authorization header is no single bearer token")
 		case same(token, a.TestToken) && a.TestPerson != "":
-			return cofferdam.Principal{Kind: cofferdam.TestPerson, Name: a.TestPerson}, nil
+			return svc.Tester(a.TestPerson), nil
 		case same(token, a.Token):
-			return personOf(a.UID), nil
+			return svc.Local(r.Context(), nameOf(a.UID))
 		}
-		return cofferdam.Principal{}, unauthenticated("the token is not this server's")
+		return svc.Bearer(r.Context(), token)
 	}
 	peer, ok := r.Context().Value(peerKey{}).(peer)
 	if !ok || !peer.unix {
-		return cofferdam.Principal{}, unauthenticated("a request over TCP needs a token")
+		return none, unauthenticated("a request over TCP needs a token")
 	}
 	if peer.err != nil {
-		return cofferdam.Principal{}, unauthenticated("the kernel does not say who is calling")
+		return none, unauthenticated("the kernel does not say who is calling")
 	}
 	if peer.uid != 0 && peer.uid != a.UID {
-		return cofferdam.Principal{}, &cofferdam.Error{
+		return none, &cofferdam.Error{
 			Op: "api.Principal", Kind: cofferdam.Forbidden, Subject: "user id " + strconv.Itoa(peer.uid), Reason: "may not use this server",
 			Hint: "call it as root or as the server's own user, for example with sudo",
 		}
 	}
-	return personOf(peer.uid), nil
+	return svc.Local(r.Context(), nameOf(peer.uid))
 }
 
 // fromBrowser refuses pages: no page of ours calls the API, and a foreign page
@@ -95,13 +114,13 @@ func same(given, want string) bool {
 	return subtle.ConstantTimeCompare(g[:], w[:]) == 1
 }
 
-// personOf names a user of this machine by its passwd entry.
-func personOf(uid int) cofferdam.Principal {
+// nameOf names a user of this machine by its passwd entry.
+func nameOf(uid int) string {
 	name := "uid-" + strconv.Itoa(uid)
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
 		name = u.Username
 	}
-	return cofferdam.Principal{Kind: cofferdam.Person, Name: name}
+	return name
 }
 
 type peerKey struct{}

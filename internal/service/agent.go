@@ -11,7 +11,7 @@ import (
 
 // ListAgents returns the agents that tasks may name, by name.
 func (s *Service) ListAgents(ctx context.Context) ([]cofferdam.Adapter, error) {
-	if err := may(ctx, "service.ListAgents"); err != nil {
+	if err := s.may(ctx, "service.ListAgents"); err != nil {
 		return nil, err
 	}
 	return s.Agents, nil
@@ -36,7 +36,7 @@ func (s *Service) mute(op, name string, m cofferdam.Model) error {
 // Agent finds an agent by name.
 func (s *Service) Agent(ctx context.Context, name string) (cofferdam.Adapter, error) {
 	const op = "service.Agent"
-	if err := may(ctx, op); err != nil {
+	if err := s.may(ctx, op); err != nil {
 		return cofferdam.Adapter{}, err
 	}
 	var names []string

@@ -21,10 +21,10 @@ type Environments interface {
 
 // ListEnvironments returns what the project's boxes are made from.
 func (s *Service) ListEnvironments(ctx context.Context) ([]cofferdam.Environment, error) {
-	if err := may(ctx, "service.ListEnvironments"); err != nil {
+	if err := s.may(ctx, "service.ListEnvironments"); err != nil {
 		return nil, err
 	}
-	return s.Environments.Environments(s.Scope), nil
+	return s.Environments.Environments(s.scope(ctx)), nil
 }
 
 // shortest is the shortest prefix of a digest that names one, in digits.
@@ -33,7 +33,7 @@ const shortest = 4
 // Environment finds one by its digest or a unique prefix of it.
 func (s *Service) Environment(ctx context.Context, name string) (cofferdam.Environment, error) {
 	const op = "service.Environment"
-	if err := may(ctx, op); err != nil {
+	if err := s.may(ctx, op); err != nil {
 		return cofferdam.Environment{}, err
 	}
 	prefix := strings.TrimPrefix(name, "sha256:")
@@ -41,7 +41,7 @@ func (s *Service) Environment(ctx context.Context, name string) (cofferdam.Envir
 		return cofferdam.Environment{}, invalid(op, fmt.Sprintf("environment %.80q", name), fmt.Sprintf("fewer than %d digits of a digest", shortest), "cofferdam environment list has them")
 	}
 	var found []cofferdam.Environment
-	for _, e := range s.Environments.Environments(s.Scope) {
+	for _, e := range s.Environments.Environments(s.scope(ctx)) {
 		if strings.HasPrefix(strings.TrimPrefix(string(e.Digest), "sha256:"), prefix) {
 			found = append(found, e)
 		}
@@ -57,7 +57,7 @@ func (s *Service) Environment(ctx context.Context, name string) (cofferdam.Envir
 
 // RemoveEnvironment removes one: the next task that wants it makes it anew.
 func (s *Service) RemoveEnvironment(ctx context.Context, name string) error {
-	by, err := person(ctx, "service.RemoveEnvironment")
+	by, err := s.who(ctx, "service.RemoveEnvironment")
 	if err != nil {
 		return err
 	}
@@ -65,12 +65,12 @@ func (s *Service) RemoveEnvironment(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.Environments.RemoveEnvironment(s.Scope, e.Digest, by.String()+" removed it")
+	return s.Environments.RemoveEnvironment(s.scope(ctx), e.Digest, by.String()+" removed it")
 }
 
 // RollbackEnvironment puts the result of a setup before the last one back.
 func (s *Service) RollbackEnvironment(ctx context.Context, name string) error {
-	by, err := person(ctx, "service.RollbackEnvironment")
+	by, err := s.who(ctx, "service.RollbackEnvironment")
 	if err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func (s *Service) RollbackEnvironment(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.Environments.RollbackEnvironment(s.Scope, e.Digest, by.String()+" went back to it")
+	return s.Environments.RollbackEnvironment(s.scope(ctx), e.Digest, by.String()+" went back to it")
 }
 
 // PruneEnvironments removes those that are too old, then those unused for
 // longest, and returns what went. Without a bound it removes nothing.
 func (s *Service) PruneEnvironments(ctx context.Context, r cofferdam.PruneRequest) ([]cofferdam.Environment, error) {
 	const op = "service.PruneEnvironments"
-	if _, err := person(ctx, op); err != nil {
+	if _, err := s.who(ctx, op); err != nil {
 		return nil, err
 	}
 	if math.IsNaN(r.Age) || r.Age < 0 || r.Age > 100*365*24*60*60 || r.Size < 0 {
@@ -94,5 +94,5 @@ func (s *Service) PruneEnvironments(ctx context.Context, r cofferdam.PruneReques
 	if r.Age == 0 && r.Size == 0 {
 		return nil, invalid(op, "bound", "there is none", "give an age, a size or both")
 	}
-	return s.Environments.PruneEnvironments(s.Scope, time.Duration(r.Age*float64(time.Second)), r.Size)
+	return s.Environments.PruneEnvironments(s.scope(ctx), time.Duration(r.Age*float64(time.Second)), r.Size)
 }

@@ -12,7 +12,7 @@ func TestEnvironments(t *testing.T) {
 	if _, err := s.ListEnvironments(t.Context()); cofferdam.KindOf(err) != cofferdam.Unauthenticated {
 		t.Errorf("nobody: %v", err)
 	}
-	agent := WithPrincipal(t.Context(), cofferdam.Principal{Kind: cofferdam.Agent, Name: "a"})
+	agent := as(cofferdam.Principal{Kind: cofferdam.Agent, Name: "a"})
 	if err := s.RemoveEnvironment(agent, "aaaa1111"); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("an agent removes: %v", err)
 	}
@@ -22,7 +22,7 @@ func TestEnvironments(t *testing.T) {
 	if _, err := s.PruneEnvironments(agent, cofferdam.PruneRequest{Age: 1}); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("an agent prunes: %v", err)
 	}
-	ctx := WithPrincipal(t.Context(), cofferdam.Principal{Kind: cofferdam.Person, Name: "p"})
+	ctx := as(cofferdam.Principal{Kind: cofferdam.Person, Name: "p"})
 	if all, err := s.ListEnvironments(ctx); err != nil || len(all) != 2 {
 		t.Errorf("%v %v", all, err)
 	}

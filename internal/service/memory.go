@@ -48,8 +48,11 @@ func NewMemory() *Memory {
 
 // Options returns the options of a Service over this world.
 func (m *Memory) Options(scope cofferdam.Scope) Options {
+	if scope.Organization == "" {
+		scope = cofferdam.Scope{Organization: "o-test", Project: "p-test"}
+	}
 	return Options{
-		Scope: scope, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m},
+		Scope: scope, People: memoryPeople{scope}, Projects: memoryPeople{scope}, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m},
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {
 				return r.Base, m.fault()

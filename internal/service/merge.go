@@ -14,10 +14,10 @@ var commitText = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // ListMerges returns the tasks that a person may merge or has merged.
 func (s *Service) ListMerges(ctx context.Context) ([]cofferdam.Task, error) {
-	if err := may(ctx, "service.ListMerges"); err != nil {
+	if err := s.may(ctx, "service.ListMerges"); err != nil {
 		return nil, err
 	}
-	return s.Tasks.List(ctx, s.Scope, task.Filter{States: []cofferdam.TaskState{cofferdam.InReview, cofferdam.Done}})
+	return s.Tasks.List(ctx, s.scope(ctx), task.Filter{States: []cofferdam.TaskState{cofferdam.InReview, cofferdam.Done}})
 }
 
 // ViewMerge returns what a task wants merged.
@@ -38,14 +38,14 @@ func (s *Service) ViewMerge(ctx context.Context, name string) (cofferdam.Change,
 // ApproveMerge takes a person's word for exactly the commit they were shown.
 func (s *Service) ApproveMerge(ctx context.Context, name string, commit cofferdam.Commit) (cofferdam.Approval, error) {
 	const op = "service.ApproveMerge"
-	by, err := person(ctx, op)
+	by, err := s.who(ctx, op)
 	if err != nil {
 		return cofferdam.Approval{}, err
 	}
 	if err := checkCommit(op, commit); err != nil {
 		return cofferdam.Approval{}, err
 	}
-	t, err := s.Tasks.Get(ctx, s.Scope, name)
+	t, err := s.Tasks.Get(ctx, s.scope(ctx), name)
 	if err != nil {
 		return cofferdam.Approval{}, err
 	}
@@ -60,14 +60,14 @@ func (s *Service) ApproveMerge(ctx context.Context, name string, commit cofferda
 // RejectMerge ends a task whose change a person does not want.
 func (s *Service) RejectMerge(ctx context.Context, name, why string) (cofferdam.Task, error) {
 	const op = "service.RejectMerge"
-	by, err := person(ctx, op)
+	by, err := s.who(ctx, op)
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
 	if len(why) > task.MaxComment {
 		return cofferdam.Task{}, invalid(op, "reason", fmt.Sprintf("is longer than %d bytes", task.MaxComment), "say it in one sentence")
 	}
-	t, err := s.Tasks.Reject(ctx, s.Scope, by, name, why)
+	t, err := s.Tasks.Reject(ctx, s.scope(ctx), by, name, why)
 	return s.woken(ctx, t, err)
 }
 
@@ -78,7 +78,7 @@ const landLimit = 60 * time.Second
 // LandMerge asks for the landing of the approved commit and waits for it.
 func (s *Service) LandMerge(ctx context.Context, name string, commit cofferdam.Commit) (cofferdam.Task, error) {
 	const op = "service.LandMerge"
-	by, err := person(ctx, op)
+	by, err := s.who(ctx, op)
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Service) LandMerge(ctx context.Context, name string, commit cofferdam.C
 			return cofferdam.Task{}, err
 		}
 	}
-	t, err := s.Tasks.RequestLand(ctx, s.Scope, by, name, commit)
+	t, err := s.Tasks.RequestLand(ctx, s.scope(ctx), by, name, commit)
 	if err != nil || t.State == cofferdam.Done {
 		return t, err
 	}

@@ -26,14 +26,14 @@ func ModelSecret(id cofferdam.ModelID) string { return "model/" + string(id) }
 // AddModel registers a model provider with its key.
 func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (cofferdam.Model, error) {
 	const op = "service.AddModel"
-	if _, err := person(ctx, op); err != nil {
+	if _, err := s.who(ctx, op); err != nil {
 		return cofferdam.Model{}, err
 	}
 	if r.Name == "" {
 		r.Name = r.Provider
 	}
 	m := cofferdam.Model{
-		Schema: "cofferdam/model/v1", ID: cofferdam.ModelID(cofferdam.NewID("m")), Scope: s.Scope,
+		Schema: "cofferdam/model/v1", ID: cofferdam.ModelID(cofferdam.NewID("m")), Scope: s.scope(ctx),
 		Name: r.Name, Provider: r.Provider, URL: r.URL, Rehearsal: r.Rehearsal, Default: r.Default, Allow: r.Allow, Alias: r.Alias,
 		Fallback: r.Fallback, KeepText: r.KeepText, NoKey: r.NoKey, Created: s.Now().UTC(),
 	}
@@ -53,16 +53,16 @@ func (s *Service) AddModel(ctx context.Context, r cofferdam.ModelRequest) (coffe
 	if err := checkFallback(ctx, s.Models, op, m); err != nil {
 		return m, err
 	}
-	if _, err := s.Models.FindModel(ctx, s.Scope, r.Name); err == nil {
+	if _, err := s.Models.FindModel(ctx, s.scope(ctx), r.Name); err == nil {
 		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "model " + r.Name, Reason: "there is one of this name", Hint: "choose another name, or remove it first"}
 	}
 	if !m.NoKey {
-		if err := s.Secrets.Put(ctx, s.Scope, ModelSecret(m.ID), secret.NewValue([]byte(r.Key))); err != nil {
+		if err := s.Secrets.Put(ctx, s.scope(ctx), ModelSecret(m.ID), secret.NewValue([]byte(r.Key))); err != nil {
 			return m, err
 		}
 	}
 	if err := s.Models.AddModel(ctx, m); err != nil {
-		return m, join(err, forgotten(s.Secrets.Remove(ctx, s.Scope, ModelSecret(m.ID))))
+		return m, join(err, forgotten(s.Secrets.Remove(ctx, s.scope(ctx), ModelSecret(m.ID))))
 	}
 	return m, nil
 }
@@ -103,31 +103,31 @@ func checkKey(op string, r cofferdam.ModelRequest, own bool) error {
 
 // Model finds a model by name or id.
 func (s *Service) Model(ctx context.Context, name string) (cofferdam.Model, error) {
-	if err := may(ctx, "service.Model"); err != nil {
+	if err := s.may(ctx, "service.Model"); err != nil {
 		return cofferdam.Model{}, err
 	}
-	return s.Models.FindModel(ctx, s.Scope, name)
+	return s.Models.FindModel(ctx, s.scope(ctx), name)
 }
 
 // ListModels returns the models of the project.
 func (s *Service) ListModels(ctx context.Context) ([]cofferdam.Model, error) {
-	if err := may(ctx, "service.ListModels"); err != nil {
+	if err := s.may(ctx, "service.ListModels"); err != nil {
 		return nil, err
 	}
-	return s.Models.Models(ctx, s.Scope)
+	return s.Models.Models(ctx, s.scope(ctx))
 }
 
 // RemoveModel forgets a model and its key.
 func (s *Service) RemoveModel(ctx context.Context, name string) error {
 	const op = "service.RemoveModel"
-	if _, err := person(ctx, op); err != nil {
+	if _, err := s.who(ctx, op); err != nil {
 		return err
 	}
-	m, err := s.Models.FindModel(ctx, s.Scope, name)
+	m, err := s.Models.FindModel(ctx, s.scope(ctx), name)
 	if err != nil {
 		return err
 	}
-	tasks, err := s.Tasks.List(ctx, s.Scope, task.Filter{})
+	tasks, err := s.Tasks.List(ctx, s.scope(ctx), task.Filter{})
 	if err != nil {
 		return err
 	}
@@ -139,10 +139,10 @@ func (s *Service) RemoveModel(ctx context.Context, name string) error {
 	if err := isFallback(ctx, s.Models, op, m); err != nil {
 		return err
 	}
-	if err := s.Models.RemoveModel(ctx, s.Scope, m.ID); err != nil {
+	if err := s.Models.RemoveModel(ctx, s.scope(ctx), m.ID); err != nil {
 		return err
 	}
-	return forgotten(s.Secrets.Remove(ctx, s.Scope, ModelSecret(m.ID)))
+	return forgotten(s.Secrets.Remove(ctx, s.scope(ctx), ModelSecret(m.ID)))
 }
 
 // forgotten treats a secret that was not there as forgotten.

@@ -25,7 +25,7 @@ func (s *Service) Proof(ctx context.Context, name string) (task.Receipt, error) 
 
 // VerifierKey returns the public key that checks receipts and exports.
 func (s *Service) VerifierKey(ctx context.Context) (string, error) {
-	if err := may(ctx, "service.VerifierKey"); err != nil {
+	if err := s.may(ctx, "service.VerifierKey"); err != nil {
 		return "", err
 	}
 	return s.PublicKey, nil

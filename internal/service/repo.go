@@ -25,11 +25,11 @@ func RepoSecret(id cofferdam.RepoID) string { return "repo/" + string(id) }
 // AddRepo registers a repository after looking at it.
 func (s *Service) AddRepo(ctx context.Context, r cofferdam.RepoRequest) (cofferdam.Repo, error) {
 	const op = "service.AddRepo"
-	if _, err := person(ctx, op); err != nil {
+	if _, err := s.who(ctx, op); err != nil {
 		return cofferdam.Repo{}, err
 	}
 	repo := cofferdam.Repo{
-		Schema: "cofferdam/repo/v1", ID: cofferdam.RepoID(cofferdam.NewID("r")), Scope: s.Scope,
+		Schema: "cofferdam/repo/v1", ID: cofferdam.RepoID(cofferdam.NewID("r")), Scope: s.scope(ctx),
 		Name: r.Name, Upstream: r.Upstream, User: r.User, Created: s.Now().UTC(),
 	}
 	if err := checkName(op, "repository name", r.Name); err != nil {
@@ -45,7 +45,7 @@ func (s *Service) AddRepo(ctx context.Context, r cofferdam.RepoRequest) (cofferd
 		}
 		repo.Base = ref
 	}
-	if _, err := s.Repos.FindRepo(ctx, s.Scope, r.Name); err == nil {
+	if _, err := s.Repos.FindRepo(ctx, s.scope(ctx), r.Name); err == nil {
 		return repo, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "repository " + r.Name, Reason: "there is one of this name", Hint: "choose another name, or remove it first"}
 	}
 	var credential secret.Value
@@ -58,13 +58,13 @@ func (s *Service) AddRepo(ctx context.Context, r cofferdam.RepoRequest) (cofferd
 	}
 	repo.Base = base
 	if r.Credential != "" {
-		if err := s.Secrets.Put(ctx, s.Scope, RepoSecret(repo.ID), credential); err != nil {
+		if err := s.Secrets.Put(ctx, s.scope(ctx), RepoSecret(repo.ID), credential); err != nil {
 			return repo, err
 		}
 	}
 	if err := s.Repos.AddRepo(ctx, repo); err != nil {
 		if r.Credential != "" {
-			err = join(err, s.Secrets.Remove(ctx, s.Scope, RepoSecret(repo.ID)))
+			err = join(err, s.Secrets.Remove(ctx, s.scope(ctx), RepoSecret(repo.ID)))
 		}
 		return repo, err
 	}
@@ -104,32 +104,32 @@ func checkUpstream(op string, r cofferdam.RepoRequest) error {
 
 // Repo finds a repository by name or id.
 func (s *Service) Repo(ctx context.Context, name string) (cofferdam.Repo, error) {
-	if err := may(ctx, "service.Repo"); err != nil {
+	if err := s.may(ctx, "service.Repo"); err != nil {
 		return cofferdam.Repo{}, err
 	}
-	return s.Repos.FindRepo(ctx, s.Scope, name)
+	return s.Repos.FindRepo(ctx, s.scope(ctx), name)
 }
 
 // ListRepos returns the repositories of the project.
 func (s *Service) ListRepos(ctx context.Context) ([]cofferdam.Repo, error) {
-	if err := may(ctx, "service.ListRepos"); err != nil {
+	if err := s.may(ctx, "service.ListRepos"); err != nil {
 		return nil, err
 	}
-	return s.Repos.Repos(ctx, s.Scope)
+	return s.Repos.Repos(ctx, s.scope(ctx))
 }
 
 // RemoveRepo forgets a repository. Its upstream is not touched; a task that
 // still works on it is a conflict.
 func (s *Service) RemoveRepo(ctx context.Context, name string) error {
 	const op = "service.RemoveRepo"
-	if _, err := person(ctx, op); err != nil {
+	if _, err := s.who(ctx, op); err != nil {
 		return err
 	}
-	repo, err := s.Repos.FindRepo(ctx, s.Scope, name)
+	repo, err := s.Repos.FindRepo(ctx, s.scope(ctx), name)
 	if err != nil {
 		return err
 	}
-	tasks, err := s.Tasks.List(ctx, s.Scope, task.Filter{Repo: repo.ID})
+	tasks, err := s.Tasks.List(ctx, s.scope(ctx), task.Filter{Repo: repo.ID})
 	if err != nil {
 		return err
 	}
@@ -138,8 +138,8 @@ func (s *Service) RemoveRepo(ctx context.Context, name string) error {
 			return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "repository " + repo.Name, Reason: t.Short() + " still works on it", Hint: "cofferdam task cancel " + t.Short()}
 		}
 	}
-	if err := s.Repos.RemoveRepo(ctx, s.Scope, repo.ID); err != nil {
+	if err := s.Repos.RemoveRepo(ctx, s.scope(ctx), repo.ID); err != nil {
 		return err
 	}
-	return forgotten(s.Secrets.Remove(ctx, s.Scope, RepoSecret(repo.ID)))
+	return forgotten(s.Secrets.Remove(ctx, s.scope(ctx), RepoSecret(repo.ID)))
 }

@@ -90,7 +90,9 @@ type Trace interface {
 // Options is what a Service is made from. All fields are needed unless a
 // comment says otherwise.
 type Options struct {
-	Scope        cofferdam.Scope // the project that this server serves
+	Scope        cofferdam.Scope // the project that is meant where a caller names none
+	People       People
+	Projects     Projects
 	Version      string
 	Build        string // of the program
 	Started      time.Time
@@ -137,43 +139,6 @@ func New(o Options) *Service {
 		o.Now = time.Now
 	}
 	return &Service{o}
-}
-
-type principalKey struct{}
-
-// WithPrincipal returns a context that acts for p. Only a face that has
-// authenticated p calls it.
-func WithPrincipal(ctx context.Context, p cofferdam.Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
-}
-
-// PrincipalOf returns who ctx acts for.
-func PrincipalOf(ctx context.Context) (cofferdam.Principal, bool) {
-	p, ok := ctx.Value(principalKey{}).(cofferdam.Principal)
-	return p, ok && p.Name != ""
-}
-
-// may admits any authenticated principal: reading.
-func may(ctx context.Context, op string) error {
-	if _, ok := PrincipalOf(ctx); ok {
-		return nil
-	}
-	return &cofferdam.Error{Op: op, Kind: cofferdam.Unauthenticated, Subject: "request", Reason: "nobody is signed in"}
-}
-
-// person admits people only: everything that changes something.
-func person(ctx context.Context, op string) (cofferdam.Principal, error) {
-	p, ok := PrincipalOf(ctx)
-	if !ok {
-		return p, may(ctx, op)
-	}
-	if !p.IsPerson() {
-		return p, &cofferdam.Error{
-			Op: op, Kind: cofferdam.Forbidden, Subject: p.String(), Reason: "only a person may do this",
-			Hint: "a person runs it on the server's machine",
-		}
-	}
-	return p, nil
 }
 
 func invalid(op, subject, reason, hint string) error {

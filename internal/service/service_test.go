@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/identity"
 	"cofferdam/task"
 )
 
@@ -17,7 +18,14 @@ var (
 	alice = cofferdam.Principal{Kind: cofferdam.Person, Name: "alice"}
 )
 
-func as(p cofferdam.Principal) context.Context { return WithPrincipal(context.Background(), p) }
+// as acts for p, an owner if p is a person, and one who may look if not.
+func as(p cofferdam.Principal) context.Context {
+	c := identity.Caller{Principal: p, Member: "m", Organization: scope.Organization, Memberships: []identity.Membership{{Member: "m", Role: identity.Viewer}}}
+	if p.IsPerson() {
+		c.Memberships[0].Role = identity.Owner
+	}
+	return WithActing(context.Background(), Acting{Caller: c, Scope: scope})
+}
 
 func world(t *testing.T) (*Service, *Memory) {
 	t.Helper()

@@ -12,13 +12,13 @@ const MaxList = 500
 
 // Session finds an attempt by id or unique prefix.
 func (s *Service) Session(ctx context.Context, name string) (cofferdam.Session, error) {
-	if err := may(ctx, "service.Session"); err != nil {
+	if err := s.may(ctx, "service.Session"); err != nil {
 		return cofferdam.Session{}, err
 	}
 	if strings.HasPrefix(name, "t-") {
 		return cofferdam.Session{}, &cofferdam.Error{Op: "service.Session", Kind: cofferdam.NotFound, Subject: "session " + name, Reason: "that is the name of a task", Hint: "cofferdam session list --task " + name}
 	}
-	v, err := s.Sessions.Session(ctx, s.Scope, name)
+	v, err := s.Sessions.Session(ctx, s.scope(ctx), name)
 	if err != nil || s.Life == nil || !v.Sealed.IsZero() {
 		return v, err
 	}
@@ -31,18 +31,18 @@ func (s *Service) Session(ctx context.Context, name string) (cofferdam.Session, 
 
 // ListSessions returns attempts, newest first; of one task if it is named.
 func (s *Service) ListSessions(ctx context.Context, taskName string, limit int) ([]cofferdam.Session, error) {
-	if err := may(ctx, "service.ListSessions"); err != nil {
+	if err := s.may(ctx, "service.ListSessions"); err != nil {
 		return nil, err
 	}
 	var id cofferdam.TaskID
 	if taskName != "" {
-		t, err := s.Tasks.Get(ctx, s.Scope, taskName)
+		t, err := s.Tasks.Get(ctx, s.scope(ctx), taskName)
 		if err != nil {
 			return nil, err
 		}
 		id = t.ID
 	}
-	return s.Sessions.Sessions(ctx, s.Scope, id, bounded(limit))
+	return s.Sessions.Sessions(ctx, s.scope(ctx), id, bounded(limit))
 }
 
 func bounded(limit int) int {

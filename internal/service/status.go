@@ -10,11 +10,11 @@ import (
 
 // Status counts the newest tasks by state and lists those that wait for a person.
 func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
-	if err := may(ctx, "service.Status"); err != nil {
+	if err := s.may(ctx, "service.Status"); err != nil {
 		return cofferdam.Status{}, err
 	}
 	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Build: s.Build, Started: s.Started, Keepers: s.Keepers(ctx), Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
-	tasks, err := s.Tasks.List(ctx, s.Scope, task.Filter{})
+	tasks, err := s.Tasks.List(ctx, s.scope(ctx), task.Filter{})
 	if err != nil {
 		return st, err
 	}
@@ -24,7 +24,7 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 			st.Waiting = append(st.Waiting, t)
 		}
 	}
-	kept, err := s.Workspaces.List(ctx, s.Scope)
+	kept, err := s.Workspaces.List(ctx, s.scope(ctx))
 	for _, w := range kept {
 		if w.State == cofferdam.WorkspaceKept && (!w.Noticed.IsZero() || w.Note != "") {
 			st.Workspaces = append(st.Workspaces, w)
@@ -35,7 +35,7 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 
 // Examine runs the host checks, as cofferdam doctor does.
 func (s *Service) Examine(ctx context.Context) (doctor.Report, error) {
-	if err := may(ctx, "service.Examine"); err != nil {
+	if err := s.may(ctx, "service.Examine"); err != nil {
 		return doctor.Report{}, err
 	}
 	return s.Doctor(ctx), nil

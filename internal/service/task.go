@@ -18,7 +18,7 @@ import (
 // settled here, so that a mistake is told before anything starts.
 func (s *Service) CreateTask(ctx context.Context, r cofferdam.TaskRequest) (cofferdam.Task, error) {
 	const op = "service.CreateTask"
-	by, err := person(ctx, op)
+	by, err := s.who(ctx, op)
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
@@ -35,7 +35,7 @@ func (s *Service) CreateTask(ctx context.Context, r cofferdam.TaskRequest) (coff
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
-	t, err := s.Tasks.Create(ctx, task.Order{Scope: s.Scope, By: by, Request: r, Repo: repo})
+	t, err := s.Tasks.Create(ctx, task.Order{Scope: s.scope(ctx), By: by, Request: r, Repo: repo})
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
@@ -70,12 +70,12 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	}
 	var repo cofferdam.Repo
 	if r.Repo == "" {
-		all, err := s.Repos.Repos(ctx, s.Scope)
+		all, err := s.Repos.Repos(ctx, s.scope(ctx))
 		repo, err = only(op, "repo", "--repo NAME", all, err)
 		if err != nil {
 			return repo, err
 		}
-	} else if repo, err = s.Repos.FindRepo(ctx, s.Scope, r.Repo); err != nil {
+	} else if repo, err = s.Repos.FindRepo(ctx, s.scope(ctx), r.Repo); err != nil {
 		return repo, err
 	}
 	r.Repo = repo.Name
@@ -119,7 +119,7 @@ func (s *Service) settleImage(op, name string) error {
 
 func (s *Service) settleModel(ctx context.Context, op string, r *cofferdam.TaskRequest, needs bool) error {
 	if r.Model != "" {
-		m, err := s.Models.FindModel(ctx, s.Scope, r.Model)
+		m, err := s.Models.FindModel(ctx, s.scope(ctx), r.Model)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (s *Service) settleModel(ctx context.Context, op string, r *cofferdam.TaskR
 	if !needs {
 		return nil
 	}
-	all, err := s.Models.Models(ctx, s.Scope)
+	all, err := s.Models.Models(ctx, s.scope(ctx))
 	if len(all) == 1 && !s.speaks(r.Agent, all[0]) {
 		return s.mute(op, r.Agent, all[0])
 	}
@@ -159,38 +159,38 @@ func (s *Service) set(ctx context.Context, t cofferdam.Task) error {
 
 // Task finds a task by id, unique prefix of an id, or short name.
 func (s *Service) Task(ctx context.Context, name string) (cofferdam.Task, error) {
-	if err := may(ctx, "service.Task"); err != nil {
+	if err := s.may(ctx, "service.Task"); err != nil {
 		return cofferdam.Task{}, err
 	}
-	return s.Tasks.Get(ctx, s.Scope, name)
+	return s.Tasks.Get(ctx, s.scope(ctx), name)
 }
 
 // ListTasks returns tasks, newest first.
 func (s *Service) ListTasks(ctx context.Context, f task.Filter) ([]cofferdam.Task, error) {
-	if err := may(ctx, "service.ListTasks"); err != nil {
+	if err := s.may(ctx, "service.ListTasks"); err != nil {
 		return nil, err
 	}
-	return s.Tasks.List(ctx, s.Scope, f)
+	return s.Tasks.List(ctx, s.scope(ctx), f)
 }
 
 // CancelTask ends a task now.
 func (s *Service) CancelTask(ctx context.Context, name string) (cofferdam.Task, error) {
-	by, err := person(ctx, "service.CancelTask")
+	by, err := s.who(ctx, "service.CancelTask")
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
-	t, err := s.Tasks.Cancel(ctx, s.Scope, by, name)
+	t, err := s.Tasks.Cancel(ctx, s.scope(ctx), by, name)
 	return s.woken(ctx, t, err)
 }
 
 // SendTask tells a task something while it runs.
 func (s *Service) SendTask(ctx context.Context, name, text string) (cofferdam.TaskMessage, error) {
 	const op = "service.SendTask"
-	by, err := person(ctx, op)
+	by, err := s.who(ctx, op)
 	if err != nil {
 		return cofferdam.TaskMessage{}, err
 	}
-	t, err := s.Tasks.Get(ctx, s.Scope, name)
+	t, err := s.Tasks.Get(ctx, s.scope(ctx), name)
 	if err != nil {
 		return cofferdam.TaskMessage{}, err
 	}
@@ -204,19 +204,19 @@ func (s *Service) SendTask(ctx context.Context, name, text string) (cofferdam.Ta
 			Hint: "end it with cofferdam task cancel " + t.Short() + " and give a new task",
 		}
 	}
-	return s.Tasks.Send(ctx, s.Scope, by, string(t.ID), text)
+	return s.Tasks.Send(ctx, s.scope(ctx), by, string(t.ID), text)
 }
 
 // RetryTask starts a new attempt; with resume it goes on in the workspace of the
 // one before, as that was left.
 func (s *Service) RetryTask(ctx context.Context, name string, resume bool) (cofferdam.Task, error) {
-	by, err := person(ctx, "service.RetryTask")
+	by, err := s.who(ctx, "service.RetryTask")
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
 	undo := func() {}
 	if resume {
-		before, err := s.Tasks.Get(ctx, s.Scope, name)
+		before, err := s.Tasks.Get(ctx, s.scope(ctx), name)
 		if err == nil {
 			undo, err = s.Workspaces.PassOn(ctx, before)
 		}
@@ -224,7 +224,7 @@ func (s *Service) RetryTask(ctx context.Context, name string, resume bool) (coff
 			return before, err
 		}
 	}
-	t, err := s.Tasks.Retry(ctx, s.Scope, by, name)
+	t, err := s.Tasks.Retry(ctx, s.scope(ctx), by, name)
 	if err != nil {
 		undo()
 		return t, err
@@ -285,7 +285,7 @@ func (s *Service) sealed(ctx context.Context, id cofferdam.TaskID) {
 	tick := time.NewTicker(sealLook)
 	defer tick.Stop()
 	for {
-		all, err := s.Sessions.Sessions(ctx, s.Scope, id, MaxList)
+		all, err := s.Sessions.Sessions(ctx, s.scope(ctx), id, MaxList)
 		if err == nil && !slices.ContainsFunc(all, func(v cofferdam.Session) bool {
 			return v.Sealed.IsZero() && v.State != "stopped" && v.State != "failed"
 		}) {

@@ -31,17 +31,17 @@ func (s *Service) FollowEvents(ctx context.Context, name string, from uint64, se
 // belongs to, and returns the function that writes it, so that a wrong name is
 // told before the first byte.
 func (s *Service) Export(ctx context.Context, name string) (func(io.Writer) error, error) {
-	if err := may(ctx, "service.Export"); err != nil {
+	if err := s.may(ctx, "service.Export"); err != nil {
 		return nil, err
 	}
 	if strings.HasPrefix(name, "s-") {
-		session, err := s.Sessions.Session(ctx, s.Scope, name)
+		session, err := s.Sessions.Session(ctx, s.scope(ctx), name)
 		if err != nil {
 			return nil, err
 		}
 		name = string(session.Task)
 	}
-	t, err := s.Tasks.Get(ctx, s.Scope, name)
+	t, err := s.Tasks.Get(ctx, s.scope(ctx), name)
 	if err != nil {
 		return nil, err
 	}

@@ -24,35 +24,35 @@ type Workspaces interface {
 
 // ListWorkspaces returns those that are there or have a bundle, newest first.
 func (s *Service) ListWorkspaces(ctx context.Context) ([]cofferdam.Workspace, error) {
-	if err := may(ctx, "service.ListWorkspaces"); err != nil {
+	if err := s.may(ctx, "service.ListWorkspaces"); err != nil {
 		return nil, err
 	}
-	return s.Workspaces.List(ctx, s.Scope)
+	return s.Workspaces.List(ctx, s.scope(ctx))
 }
 
 // Workspace returns one.
 func (s *Service) Workspace(ctx context.Context, name string) (cofferdam.Workspace, error) {
-	if err := may(ctx, "service.Workspace"); err != nil {
+	if err := s.may(ctx, "service.Workspace"); err != nil {
 		return cofferdam.Workspace{}, err
 	}
-	return s.Workspaces.View(ctx, s.Scope, name)
+	return s.Workspaces.View(ctx, s.scope(ctx), name)
 }
 
 // ExportWorkspace makes a bundle of what is in one and nowhere else.
 func (s *Service) ExportWorkspace(ctx context.Context, name string) (cofferdam.Workspace, error) {
-	if _, err := person(ctx, "service.ExportWorkspace"); err != nil {
+	if _, err := s.who(ctx, "service.ExportWorkspace"); err != nil {
 		return cofferdam.Workspace{}, err
 	}
-	return s.Workspaces.Export(ctx, s.Scope, name)
+	return s.Workspaces.Export(ctx, s.scope(ctx), name)
 }
 
 // WorkspaceBundle prepares the bundle of one and returns the function that writes
 // it, so that a wrong name is told before the first byte.
 func (s *Service) WorkspaceBundle(ctx context.Context, name string) (func(io.Writer) error, error) {
-	if err := may(ctx, "service.WorkspaceBundle"); err != nil {
+	if err := s.may(ctx, "service.WorkspaceBundle"); err != nil {
 		return nil, err
 	}
-	f, err := s.Workspaces.Bundle(ctx, s.Scope, name)
+	f, err := s.Workspaces.Bundle(ctx, s.scope(ctx), name)
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +65,9 @@ func (s *Service) WorkspaceBundle(ctx context.Context, name string) (func(io.Wri
 
 // RemoveWorkspace removes one now; without discard it is exported before.
 func (s *Service) RemoveWorkspace(ctx context.Context, name string, discard bool) error {
-	by, err := person(ctx, "service.RemoveWorkspace")
+	by, err := s.who(ctx, "service.RemoveWorkspace")
 	if err != nil {
 		return err
 	}
-	return s.Workspaces.Remove(ctx, s.Scope, by, name, discard)
+	return s.Workspaces.Remove(ctx, s.scope(ctx), by, name, discard)
 }

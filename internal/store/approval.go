@@ -46,7 +46,7 @@ func (s *Store) AddQuestion(ctx context.Context, q cofferdam.Question) error {
 func (s *Store) Question(ctx context.Context, scope cofferdam.Scope, id string) (cofferdam.Question, error) {
 	const op = "store.Question"
 	subject := "question " + show(id)
-	lo, hi, ok := prefix("q", id)
+	lo, hi, ok := prefix("a", id)
 	if !ok {
 		return cofferdam.Question{}, notFound(op, subject)
 	}

@@ -16,7 +16,7 @@ func TestQuestions(t *testing.T) {
 	add := func(hash cofferdam.Digest, needs int) cofferdam.Question {
 		t.Helper()
 		q := cofferdam.Question{
-			Schema: "cofferdam/approval/v1", ID: cofferdam.QuestionID(cofferdam.NewID("q")), Scope: task.Scope, Task: task.ID, Hash: hash, Needs: needs,
+			Schema: "cofferdam/approval/v1", ID: cofferdam.QuestionID(cofferdam.NewID("a")), Scope: task.Scope, Task: task.ID, Hash: hash, Needs: needs,
 			State: cofferdam.QuestionOpen, Reason: "why", Created: time.Now().UTC(), Bytes: []byte{0, 1, 255}, Resource: "a.test\x1b[2J",
 		}
 		if err := s.AddQuestion(ctx, q); err != nil {

@@ -31,3 +31,39 @@ func (s *Store) DefaultScope(ctx context.Context) (cofferdam.Scope, error) {
 	})
 	return scope, err
 }
+
+const projectColumns = `SELECT id, organization, name, created FROM project `
+
+func scanProject(r *sql.Rows) (cofferdam.Project, error) {
+	p, created := cofferdam.Project{Schema: "cofferdam/project/v1"}, ""
+	err := r.Scan(&p.Scope.Project, &p.Organization, &p.Name, &created)
+	if err == nil {
+		p.Created, err = clock(created)
+	}
+	return p, err
+}
+
+// Project finds a project of an organisation by name, id or a unique prefix of
+// it; NotFound says the same of what another organisation has.
+func (s *Store) Project(ctx context.Context, o cofferdam.OrganizationID, name string) (cofferdam.Scope, error) {
+	const op = "store.Project"
+	subject := "project " + show(name)
+	query, args := projectColumns+`WHERE organization = ? AND name = ?`, []any{o, name}
+	if lo, hi, ok := prefix("p", name); ok {
+		query, args = projectColumns+`WHERE organization = ? AND id >= ? AND id < ? LIMIT 2`, []any{o, lo, hi}
+	}
+	p, err := one(ctx, s.read, op, subject, scanProject, query, args...)
+	return p.Scope, broken(op, s.path, err)
+}
+
+// Projects lists those of an organisation, by name.
+func (s *Store) Projects(ctx context.Context, o cofferdam.OrganizationID) ([]cofferdam.Project, error) {
+	list, err := all(ctx, s.read, scanProject, projectColumns+`WHERE organization = ? ORDER BY name LIMIT ?`, o, maxPeople)
+	return list, broken("store.Projects", s.path, err)
+}
+
+// AddProject keeps a new project; a Conflict if the name is taken.
+func (s *Store) AddProject(ctx context.Context, p cofferdam.Project) error {
+	_, err := s.exec(ctx, "store.AddProject", `INSERT INTO project VALUES (?, ?, ?, ?)`, p.Scope.Project, p.Organization, p.Name, stamp(p.Created))
+	return err
+}

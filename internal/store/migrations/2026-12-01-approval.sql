@@ -2,7 +2,7 @@
 -- question as JSON, without its state, answers and uses.
 
 CREATE TABLE question (
-  id TEXT PRIMARY KEY CHECK (id GLOB 'q-*'), organization TEXT NOT NULL, project TEXT NOT NULL, task TEXT NOT NULL,
+  id TEXT PRIMARY KEY CHECK (id GLOB 'a-*'), organization TEXT NOT NULL, project TEXT NOT NULL, task TEXT NOT NULL,
   hash TEXT NOT NULL CHECK (hash <> ''), needs INTEGER NOT NULL CHECK (needs IN (1, 2)),
   state TEXT NOT NULL CHECK (state IN ('open', 'allowed', 'denied', 'expired', 'void')),
   reason TEXT NOT NULL, used INTEGER NOT NULL CHECK (used IN (0, 1)),
