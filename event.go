@@ -79,6 +79,12 @@ const (
 	EventReceipt      = "proof.create"
 	EventApprove      = "merge.approve"
 	EventVoid         = "merge.void"
+	// Of people's accounts, in the host log.
+	EventFactorAdd    = "identity.factor"
+	EventFactorRemove = "identity.unfactor"
+	EventTokenIssue   = "identity.token"
+	EventTokenRevoke  = "identity.revoke"
+	EventMember       = "identity.member"
 	// Of questions to people, in the host log.
 	EventApprovalAsk    = "approval.ask"
 	EventApprovalAnswer = "approval.answer"

@@ -49,7 +49,7 @@ type Store interface {
 	OpenQuestions(ctx context.Context) ([]cofferdam.Question, error)
 }
 
-// Options is what a Desk is made from. All fields but Told, Now and Wait are needed.
+// Options is what a Desk is made from: a Store and a Record; the rest is optional.
 type Options struct {
 	Store  Store
 	Record cofferdam.Recorder                                                         // of the host log
@@ -264,6 +264,9 @@ func (d *Desk) acceptable(ctx context.Context, op string, q cofferdam.Question, 
 	}
 	if b := a.Bounds; b != nil && a.Allow && (b.Seconds < 1 || b.Seconds > 86_400 || b.Bytes < 0 || b.Entry == "") {
 		return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "bounds", Reason: "they need an entry, 1 to 86,400 seconds, and no negative number of bytes"}
+	}
+	if d.o.Policy == nil {
+		return nil // the gateway looks when the act is about to happen
 	}
 	now, err := d.o.Policy(ctx, q.Session)
 	switch {

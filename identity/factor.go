@@ -50,20 +50,6 @@ type Factor struct {
 	Created time.Time          `json:"created"`
 }
 
-// Proof is what a person gives to show that they are there.
-type Proof struct {
-	Kind      string `json:"kind"`
-	Password  string `json:"password,omitempty"`
-	Code      string `json:"code,omitempty"`
-	Assertion []byte `json:"assertion,omitempty"` // of a passkey over a challenge that has the digest in it
-}
-
-// String hides what is in p.
-func (p Proof) String() string { return p.Kind + " [redacted]" }
-
-// GoString hides what is in p.
-func (p Proof) GoString() string { return p.String() }
-
 // Presence says that a person was there for one thing, a moment ago.
 type Presence struct {
 	Person cofferdam.PersonID
@@ -79,7 +65,7 @@ func (p Presence) Counts(person cofferdam.PersonID, about cofferdam.Digest, now 
 
 // Prove takes a proof that the person is there, for about alone. Wrong ones are
 // counted: after MaxWrong of them none counts until Lock is over.
-func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p Proof, about cofferdam.Digest) (Presence, error) {
+func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p cofferdam.Proof, about cofferdam.Digest) (Presence, error) {
 	now := d.o.Now().UTC()
 	no := &cofferdam.Error{
 		Op: "identity.Prove", Kind: cofferdam.Forbidden, Subject: "proof that you are there", Reason: "it does not hold",
@@ -118,7 +104,7 @@ func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p Proo
 	return Presence{Person: person, How: p.Kind, About: about, Until: now.Add(PresentFor)}, nil
 }
 
-func (d *Directory) holds(ctx context.Context, f Factor, p Proof, about cofferdam.Digest, now time.Time) (bool, error) {
+func (d *Directory) holds(ctx context.Context, f Factor, p cofferdam.Proof, about cofferdam.Digest, now time.Time) (bool, error) {
 	switch f.Kind {
 	case Password:
 		return d.samePassword(ctx, f.Data, p.Password)

@@ -134,7 +134,7 @@ func TestPresence(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.factors = []Factor{{ID: "f-1", Person: "u-ann", Kind: Password, Data: kept}, {ID: "f-2", Person: "u-ann", Kind: TOTP, Data: []byte(key.Secret())}}
-	p, err := d.Prove(ctx, "u-ann", Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act")
+	p, err := d.Prove(ctx, "u-ann", cofferdam.Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act")
 	if err != nil || !p.Counts("u-ann", "sha256:act", c.now) {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -145,10 +145,10 @@ func TestPresence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Prove(ctx, "u-ann", Proof{Kind: TOTP, Code: code}, "sha256:act"); err != nil {
+	if _, err := d.Prove(ctx, "u-ann", cofferdam.Proof{Kind: TOTP, Code: code}, "sha256:act"); err != nil {
 		t.Fatal(err)
 	}
-	for name, wrong := range map[string]Proof{
+	for name, wrong := range map[string]cofferdam.Proof{
 		"a code twice": {Kind: TOTP, Code: code}, "no code": {Kind: TOTP}, "another password": {Kind: Password, Password: "correct horse"}, "the hash": {Kind: Password, Password: string(kept)},
 	} {
 		if _, err := d.Prove(ctx, "u-ann", wrong, "sha256:act"); cofferdam.KindOf(err) != cofferdam.Forbidden {
@@ -156,16 +156,16 @@ func TestPresence(t *testing.T) {
 		}
 	}
 	for range 2 { // the fifth and the sixth
-		_, _ = d.Prove(ctx, "u-ann", Proof{Kind: Password}, "sha256:act")
+		_, _ = d.Prove(ctx, "u-ann", cofferdam.Proof{Kind: Password}, "sha256:act")
 	}
-	if _, err := d.Prove(ctx, "u-ann", Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act"); cofferdam.KindOf(err) != cofferdam.Forbidden {
+	if _, err := d.Prove(ctx, "u-ann", cofferdam.Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act"); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Error("the right password counts after too many wrong ones")
 	}
 	c.now = c.now.Add(Lock + time.Minute)
-	if _, err := d.Prove(ctx, "u-ann", Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act"); err != nil {
+	if _, err := d.Prove(ctx, "u-ann", cofferdam.Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act"); err != nil {
 		t.Errorf("after the lock: %v", err)
 	}
-	if s := (Proof{Kind: Password, Password: "x"}).String(); strings.Contains(s, "x") && s != "password [redacted]" {
+	if s := (cofferdam.Proof{Kind: Password, Password: "x"}).String(); strings.Contains(s, "x") && s != "password [redacted]" {
 		t.Error(s)
 	}
 }

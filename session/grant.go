@@ -88,6 +88,9 @@ func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, 
 		Scope: p.Scope, Task: p.Task, Session: p.ID, Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: string(phase)},
 		Phase: phase, Policy: gateway.NewRules(set), Record: a.ledger, Live: a.live,
 	}
+	if phase != gateway.Proof { // a check answers for itself: nobody waits for people there
+		c.Ask = a.o.Ask
+	}
 	if phase == gateway.Work {
 		c.Actor = cofferdam.Principal{Kind: cofferdam.Agent, Name: a.adapter.Name}
 	}

@@ -50,6 +50,7 @@ type Options struct {
 	// Asks, optional, is told that a session's agent waits for an answer to
 	// question, and, with "", that it does not any more.
 	Asks func(ctx context.Context, p Plan, question string) error
+	Ask  gateway.Asker // optional; people who answer what policy asks, for setup and agent
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 	Workspaces   Workspaces // optional; without it a workspace ends with its box

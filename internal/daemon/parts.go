@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/approval"
 	"cofferdam/environment"
 	"cofferdam/environment/image"
 	"cofferdam/gateway"
@@ -18,6 +19,7 @@ import (
 	"cofferdam/gateway/git"
 	"cofferdam/gateway/model"
 	"cofferdam/gateway/wire"
+	"cofferdam/identity"
 	"cofferdam/internal/config"
 	"cofferdam/internal/engine"
 	"cofferdam/internal/redact"
@@ -59,6 +61,8 @@ type parts struct {
 
 	workspaces *workspace.Keeper
 
+	desk     *approval.Desk
+	people   *identity.Directory
 	sessions *session.Runner
 	merges   *merge.Service
 	tasks    *task.Service
@@ -91,7 +95,11 @@ func (s *server) keep(ctx context.Context) error {
 		return err
 	}
 	s.closing("trace", s.trace.Close)
-	return nil
+	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host()})
+	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host()}); err != nil {
+		return err
+	}
+	return s.desk.Sweep(ctx)
 }
 
 // connect builds the gateways: all that a box can reach.
@@ -147,8 +155,8 @@ func (s *server) attach(ctx context.Context) error {
 		CloneURL: git.CloneURL, Resolve: s.git.Resolve, ReadFile: s.mirror.ReadFile,
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces, Rest: s.Rest(),
-		Asks:  func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
-		Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
+		Asks: func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
+		Ask:  s.desk, Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Parallel: s.Parallel, Log: s.log,
 	})
 	if err != nil {

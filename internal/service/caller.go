@@ -38,6 +38,12 @@ type verb struct {
 // verbs is the only list of what needs which role. A call that is not on it is
 // refused; a test compares it with the methods of Service.
 var verbs = map[string]verb{
+	"service.ListApprovals":       {"approval.list", identity.Viewer, false},
+	"service.Approval":            {"approval.view", identity.Viewer, false},
+	"service.AnswerApproval":      {"approval.answer", identity.Reviewer, true},
+	"service.Enroll":              {"factor.add", identity.Viewer, true},
+	"service.Unenroll":            {"factor.remove", identity.Viewer, true},
+	"service.ListFactors":         {"factor.list", identity.Viewer, true},
 	"service.Status":              {"status.view", identity.Viewer, false},
 	"service.Examine":             {"status.doctor", identity.Viewer, false},
 	"service.VerifierKey":         {"proof.key", identity.Viewer, false},

@@ -107,6 +107,9 @@ type Options struct {
 	Trace        Trace
 	Environments Environments
 	Workspaces   Workspaces
+	Questions    Questions
+	Desk         Desk
+	Prover       Prover
 	// CheckUpstream looks at a repository before it is added and returns its
 	// base branch: the one asked for, or the one HEAD names.
 	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)

@@ -1,0 +1,104 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pquerna/otp"
+	"github.com/pquerna/otp/totp"
+
+	"cofferdam"
+)
+
+// maxFactors bounds the factors of one person.
+const maxFactors = 16
+
+// NewSecret returns a fresh secret for codes, and the otpauth address by which an
+// application takes it.
+func NewSecret(issuer, account string) (secret, address string, err error) {
+	key, err := totp.Generate(totp.GenerateOpts{Issuer: issuer, AccountName: account, Period: step, Digits: otp.DigitsSix, SecretSize: 20})
+	if err != nil {
+		return "", "", err
+	}
+	return key.Secret(), key.URL(), nil
+}
+
+// Enroll gives a person a factor. The first one needs no proof but that the
+// caller is the person; each later one needs a proof by one they have, for the
+// digest about. It is on record before it counts.
+func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRequest, p Presence, about cofferdam.Digest) (Factor, error) {
+	const op = "identity.Enroll"
+	person := cofferdam.PersonID(who.Member)
+	have, err := d.o.Store.Factors(ctx, person)
+	if err != nil {
+		return Factor{}, err
+	}
+	now := d.o.Now().UTC()
+	switch {
+	case !who.Principal.IsPerson():
+		return Factor{}, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: who.Principal.String(), Reason: "only people prove that they are there"}
+	case len(have) >= maxFactors:
+		return Factor{}, &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: "factors", Reason: fmt.Sprintf("you have %d already", maxFactors), Hint: "remove one first"}
+	case len(have) > 0 && !p.Counts(person, about, now):
+		return Factor{}, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: "another factor", Reason: "it needs a proof by one that you have", Hint: "give your password, a fresh code or your passkey"}
+	case len(e.Name) > 64:
+		return Factor{}, invalid(op, "name", "is longer than 64 bytes")
+	}
+	f := Factor{ID: cofferdam.NewID("f"), Person: person, Kind: e.Kind, Name: e.Name, Created: now}
+	if f.Data, err = d.material(ctx, e, now); err != nil {
+		return Factor{}, err
+	}
+	if err := d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": f.Kind, "factor": f.ID}); err != nil {
+		return Factor{}, err
+	}
+	return f, d.o.Store.AddFactor(ctx, f)
+}
+
+// material is what is kept of an enrollment.
+func (d *Directory) material(ctx context.Context, e cofferdam.EnrollRequest, now time.Time) ([]byte, error) {
+	const op = "identity.Enroll"
+	switch e.Kind {
+	case Password:
+		return d.HashPassword(ctx, e.Password)
+	case TOTP:
+		ok, err := totp.ValidateCustom(e.Code, e.Secret, now, totp.ValidateOpts{Period: step, Skew: 1, Digits: otp.DigitsSix})
+		if err != nil || !ok {
+			return nil, invalid(op, "code", "it is not the one of this secret now; look at the clocks of both devices")
+		}
+		return []byte(e.Secret), nil
+	}
+	return nil, invalid(op, "factor", fmt.Sprintf("%.40q is neither a password nor totp", e.Kind))
+}
+
+// Unenroll takes a factor away, with a proof by one that the person has. The last
+// one stays: without it nobody could tell the person from a program of theirs.
+func (d *Directory) Unenroll(ctx context.Context, who Caller, id string, p Presence, about cofferdam.Digest) error {
+	const op = "identity.Unenroll"
+	person := cofferdam.PersonID(who.Member)
+	have, err := d.o.Store.Factors(ctx, person)
+	switch {
+	case err != nil:
+		return err
+	case !p.Counts(person, about, d.o.Now().UTC()):
+		return &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: "factor", Reason: "taking one away needs a proof", Hint: "give your password, a fresh code or your passkey"}
+	case len(have) < 2:
+		return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "factor", Reason: "it is the last one", Hint: "add another first"}
+	}
+	if err := d.record(ctx, who, cofferdam.EventFactorRemove, map[string]string{"factor": id}); err != nil {
+		return err
+	}
+	return d.o.Store.RemoveFactor(ctx, person, id)
+}
+
+// Factors lists those of a person, without what they hold.
+func (d *Directory) Factors(ctx context.Context, person cofferdam.PersonID) ([]Factor, error) {
+	return d.o.Store.Factors(ctx, person)
+}
+
+func (d *Directory) record(ctx context.Context, who Caller, kind string, fields map[string]string) error {
+	_, err := d.o.Record.Record(ctx, cofferdam.Event{
+		Scope: cofferdam.Scope{Organization: who.Organization}, Actor: who.Principal, Source: "identity", Kind: kind, Resource: who.Principal.String(), Fields: fields, Durable: true,
+	})
+	return err
+}
