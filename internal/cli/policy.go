@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"cofferdam"
+	"cofferdam/internal/config"
+	"cofferdam/policy"
+	"cofferdam/policy/analysis"
+)
+
+func newPolicy(a *app) *cobra.Command {
+	return newNoun("policy", "Write policies, and ask why something is refused",
+		newPolicyCheck(a), newPolicyExplain(a), newPolicyDiff(a), newPolicySchema(a))
+}
+
+// maxPolicyFile bounds a file of policy; policy.ParseDocument has the same bound.
+const maxPolicyFile = 1<<20 + 1
+
+// document reads a file as the policy of somebody. Presets are those of this
+// machine.
+func (a *app) document(c *cobra.Command, name, path string) (policy.Document, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.NotFound, Subject: "file " + path, Reason: plainReason(err), Hint: "name a file with a policy; docs/policy.md has examples", Err: err}
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxPolicyFile))
+	if err != nil {
+		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.Invalid, Subject: "file " + path, Reason: plainReason(err), Hint: "name a file with a policy", Err: err}
+	}
+	conf, err := (&serverFlags{}).load(a, c)
+	if err != nil {
+		return policy.Document{}, err
+	}
+	presets := conf.Presets
+	if bytes.Contains(text, []byte("preset:")) { // asking the machine's tools takes long
+		presets = config.Presets(c.Context(), conf, config.ThisMachine())
+	}
+	return policy.ParseDocument(name, text, presets)
+}
+
+func plainReason(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+func newPolicyCheck(a *app) *cobra.Command {
+	var over string
+	c := &cobra.Command{
+		Use: "check FILE", Short: "Say what is wrong with a policy, and run its tests", Args: exactly("FILE"),
+		Long: "Check a policy: its keys, the types of its Cedar text, rules that never count, rules that open what the organisation keeps closed, " +
+			"and the tests in it. Exits with 1 if there is an error." + exits(0, 1, 2, 5),
+		Example: "  cofferdam policy check project.toml\n  cofferdam policy check project.toml --organization acme.toml",
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := a.document(c, "project", args[0])
+			if err != nil {
+				return err
+			}
+			var above *policy.Document
+			if over != "" {
+				o, err := a.document(c, "organisation", over)
+				if err != nil {
+					return err
+				}
+				above = &o
+			}
+			found := analysis.Check(d, above)
+			if err := a.policyFindings(found); err != nil {
+				return err
+			}
+			for _, f := range found {
+				if f.Level == analysis.Error {
+					return &cofferdam.Error{Op: "cli.PolicyCheck", Kind: cofferdam.Conflict, Subject: "policy " + args[0], Reason: "has errors", Hint: "mend what is listed above"}
+				}
+			}
+			a.say("%s: %s and %s, all as they should be", args[0], count(len(d.Rules), "rule"), count(len(d.Tests), "test"))
+			return nil
+		},
+	}
+	c.Flags().StringVar(&over, "organization", "", "file with the policy of the organisation above it")
+	return c
+}
+
+func (a *app) policyFindings(found []analysis.Finding) error {
+	if a.json {
+		return a.object(struct {
+			Schema string             `json:"schema"`
+			Items  []analysis.Finding `json:"items"`
+		}{"cofferdam/policy-finding-list/v1", found})
+	}
+	for _, f := range found {
+		line := string(f.Level) + ": " + f.Text
+		if f.Rule != "" {
+			line += " (" + f.Rule + ")"
+		}
+		if f.Hint != "" {
+			line += "\n  " + f.Hint
+		}
+		if _, err := fmt.Fprintln(a.Out, cleanText(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newPolicyExplain(a *app) *cobra.Command {
+	var file, over, method, action string
+	c := &cobra.Command{
+		Use: "explain URL|NAME", Short: "Say which rule decides, and the smallest that would allow", Args: exactly("URL or NAME"),
+		Long: "Ask a policy about a request, or with --action about something else, such as a tool; say which rule decides and what the smallest " +
+			"rule is that would allow it." + exits(0, 2, 5),
+		Example: "  cofferdam policy explain --file project.toml https://api.example.com/v1/x\n  cofferdam policy explain --file project.toml --action invoke github:list_issues",
+		RunE: func(c *cobra.Command, args []string) error {
+			var g policy.Grant
+			for _, f := range []struct {
+				name, path string
+				to         **policy.Document
+			}{{"project", file, &g.Project}, {"organisation", over, &g.Organization}} {
+				if f.path == "" {
+					continue
+				}
+				d, err := a.document(c, f.name, f.path)
+				if err != nil {
+					return err
+				}
+				*f.to = &d
+			}
+			q, err := policy.ParseURL(args[0], method)
+			if action != "" {
+				q, err = policy.ParseAct(action, args[0])
+			}
+			if err != nil {
+				return usage(c, err.Error())
+			}
+			s, err := policy.New(g)
+			if err != nil {
+				return err
+			}
+			return a.explanation(analysis.Explain(s, q))
+		},
+	}
+	c.Flags().StringVar(&file, "file", "", "file with the policy of the project")
+	c.Flags().StringVar(&over, "organization", "", "file with the policy of the organisation above it")
+	c.Flags().StringVar(&method, "method", "GET", "of the request")
+	c.Flags().StringVar(&action, "action", "", "invoke, use, run, read, write, expose, fork, land, fetch, push or call, instead of a request")
+	return c
+}
+
+func (a *app) explanation(e analysis.Explanation) error {
+	if a.json {
+		return a.object(e)
+	}
+	lines := []label{
+		{"answer", string(e.Decision.Verdict)},
+		{"rule", e.Decision.Rule},
+		{"layer", e.Layer},
+		{"entry", e.Entry},
+		{"why", e.Why},
+		{"reason", e.Decision.Reason},
+		{"next", e.Next},
+	}
+	if err := a.labels(lines); err != nil {
+		return err
+	}
+	for _, text := range []string{e.Smallest, e.Rule} {
+		if text == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(a.Out, "\n%s\n", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newPolicyDiff(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "diff OLD NEW", Short: "Show what a change makes possible", Args: exactly("OLD", "NEW"),
+		Long:    "Compare two policies: what newly becomes possible, what no longer is, and what is asked. What is only written differently is no change." + exits(0, 2, 5),
+		Example: "  cofferdam policy diff before.toml after.toml",
+		RunE: func(c *cobra.Command, args []string) error {
+			before, err := a.document(c, "project", args[0])
+			if err != nil {
+				return err
+			}
+			after, err := a.document(c, "project", args[1])
+			if err != nil {
+				return err
+			}
+			d := analysis.Diff(before, after)
+			if a.json {
+				return a.object(d)
+			}
+			for _, part := range []struct {
+				title string
+				lines []string
+			}{{"becomes possible", d.Opens}, {"is to be read whole", d.Unbounded}, {"is asked from now on", d.Asks}, {"is no longer possible", d.Closes}} {
+				for _, line := range part.lines {
+					if _, err := fmt.Fprintf(a.Out, "%s: %s\n", part.title, cleanText(line)); err != nil {
+						return err
+					}
+				}
+			}
+			if !d.Widens() {
+				a.say("nothing newly becomes possible")
+			}
+			return nil
+		},
+	}
+}
+
+func newPolicySchema(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the Cedar schema that rules are checked against", Args: none,
+		Long: "Print the Cedar schema: what Cedar text of a policy may speak of." + exits(0, 2), Example: "  cofferdam policy schema",
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(a.Out, policy.Schema)
+			return err
+		},
+	}
+}
