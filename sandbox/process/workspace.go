@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -60,7 +59,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 	if err := mount.Image(image, dir, false); err != nil {
 		return err
 	}
-	return os.Remove(filepath.Join(dir, "lost+found")) // a workspace starts empty
+	return volume.Empty(dir)
 }
 
 // workspaceError makes err one that a person can read.

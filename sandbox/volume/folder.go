@@ -70,7 +70,7 @@ func (s *Store) bearable(ctx context.Context, a *sandbox.Workspace) error {
 		return nil
 	}
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Exhausted, Subject: "workspace " + string(a.ID), Reason: reason,
+		Op: opAttach, Kind: cofferdam.Exhausted, Subject: "workspace " + string(a.ID), Reason: reason,
 		Hint: "remove it: cofferdam workspace remove",
 	}
 }
