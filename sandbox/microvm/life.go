@@ -192,8 +192,8 @@ func (b *box) Resume(ctx context.Context) error {
 
 // fromDisk lets a suspended box go on. One that cannot is failed.
 func (b *box) fromDisk(ctx context.Context) error {
-	err := b.awaken(ctx, b.path(suspendedDir))
-	if err != nil {
+	if err := b.awaken(ctx, b.path(suspendedDir)); err != nil {
+		err = errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
 		_ = b.Life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
 		return errors.Join(b.failed("Resume", err), b.Host.Close("the box could not be resumed"))
 	}
