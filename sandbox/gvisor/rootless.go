@@ -26,14 +26,12 @@ const sizedInMemory = "workspace=memory"
 // delegate is how an ordinary user gets control groups.
 const delegate = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
 
-// withoutGroups makes d a driver without control groups, if its options allow
-// that and the host offers none.
+// withoutGroups makes d a driver that watches, if its options allow that and the
+// host offers no control groups, as err says.
 func (d *Driver) withoutGroups(err error) {
 	if err == nil || !d.o.Watched {
 		return
 	}
-	// No trees: every step on control groups does nothing.
-	d.cgroups = d.cgroups.Off()
 	d.watched = true
 	d.flags = slices.DeleteFunc(d.flags, func(f string) bool { return strings.HasPrefix(f, "--cpu-num-from-quota") })
 	d.flags = append(d.flags, "--ignore-cgroups")
