@@ -190,7 +190,7 @@ func (d *Driver) endLeftovers() error {
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
 	list, err := d.keeps.List()
 	for _, b := range d.All() {
-		volume.Now(list, b.kept)
+		volume.Refresh(list, b.kept)
 	}
 	return list, err
 }

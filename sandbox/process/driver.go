@@ -138,7 +138,7 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
 	list, err := d.keeps.List()
 	for _, b := range d.All() {
-		volume.Now(list, b.kept)
+		volume.Refresh(list, b.kept)
 	}
 	return list, err
 }

@@ -299,13 +299,9 @@ func (s *Store) add(ctx context.Context, w Want, ready string) (sandbox.Workspac
 
 // room refuses what could not grow to its size.
 func (s *Store) room(need int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		return &fs.PathError{Op: "look at", Path: s.dir, Err: err}
-	}
-	free := int64(st.Bavail) * st.Bsize
-	if free >= need {
-		return nil
+	free, _, err := watch.Space(s.dir)
+	if err != nil || free >= need {
+		return err
 	}
 	return &cofferdam.Error{
 		Op: opAttach, Kind: cofferdam.Exhausted, Subject: "workspace",
