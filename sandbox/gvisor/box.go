@@ -92,13 +92,13 @@ func flagsOf(b *box) []string {
 	}
 	switch {
 	case b.project != 0:
-		return append(list, sizedByQuota)
+		return append(list, sandbox.WorkspaceQuota)
 	case work(b) != nil:
 		return append(list, sandbox.WorkspaceWatched)
 	case b.d.o.User:
-		return append(list, sizedInMemory)
+		return append(list, sandbox.WorkspaceMemory)
 	}
-	return append(list, sizedByImage)
+	return append(list, sandbox.WorkspaceImage)
 }
 
 // whyEnded says more of why a box that nobody destroyed is not there any more

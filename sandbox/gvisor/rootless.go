@@ -19,10 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sizedInMemory is a workspace on a tmpfs of its size, as Status says it among the
-// flags: an ordinary user can mount nothing else that has one.
-const sizedInMemory = "workspace=memory"
-
 // delegate is how an ordinary user gets control groups.
 const delegate = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
 
@@ -113,8 +109,8 @@ func (b *box) makeForUser(ctx context.Context, size int64, from *snapshot.Stored
 	return nil
 }
 
-// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size. from, if
-// not nil, is what it is a copy of.
+// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size: an ordinary
+// user can mount nothing else that has one. from, if not nil, is what it is a copy of.
 func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Stored) error {
 	if err := mount.Sized("gvisor.Create", b.path("work"), size); err != nil || from == nil {
 		return err

@@ -86,13 +86,13 @@ func (b *box) flags() []string {
 func (b *box) size() string {
 	switch {
 	case b.project != 0:
-		return sizedByQuota
+		return sandbox.WorkspaceQuota
 	case b.d.o.User && b.spec.Workspace != "":
 		return sandbox.WorkspaceWatched
 	case b.d.o.User:
-		return sizedInMemory
+		return sandbox.WorkspaceMemory
 	}
-	return sizedByImage
+	return sandbox.WorkspaceImage
 }
 
 // kernel is the host's: what boxes of this tier talk to.

@@ -199,7 +199,7 @@ func TestWatchedAsRoot(t *testing.T) {
 	d.o.Watched, d.watched = true, true // as where there are none
 	b := newBox(t, d)
 	s, err := b.Status(t.Context())
-	if err != nil || !slices.Contains(s.Flags, sandbox.LimitsWatched) || slices.Contains(s.Flags, sizedInMemory) {
+	if err != nil || !slices.Contains(s.Flags, sandbox.LimitsWatched) || slices.Contains(s.Flags, sandbox.WorkspaceMemory) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for text, want := range map[string]string{

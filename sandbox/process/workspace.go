@@ -12,15 +12,6 @@ import (
 	"cofferdam/sandbox/volume"
 )
 
-// How the size of a workspace is held, as Status says it among the flags.
-const (
-	sizedByQuota = "workspace=project-quota"
-	sizedByImage = "workspace=image"
-	// An ordinary user can mount nothing else that has a size; what is kept is a
-	// folder that is counted: sandbox.WorkspaceWatched.
-	sizedInMemory = "workspace=memory"
-)
-
 // makeWorkspace makes a workspace that cannot grow beyond its size: by project
 // quota where the file system of the state folder has it, else as an image. One of an
 // ordinary user that is kept can, and is watched.
@@ -43,7 +34,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		}
 		return volume.Empty(dir)
 	}
-	if b.d.o.User {
+	if b.d.o.User { // who can mount nothing else that has a size
 		return mount.Sized(opCreate, b.path("work"), size)
 	}
 	if quota.Enforced(b.dir) {

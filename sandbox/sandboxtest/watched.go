@@ -80,10 +80,10 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 func testWatchedStatus(t *testing.T, s *subject) {
-	for keep, want := range map[bool]string{false: "workspace=memory", true: "workspace=watched"} {
+	for keep, want := range map[bool]string{false: sandbox.WorkspaceMemory, true: sandbox.WorkspaceWatched} {
 		b, _ := s.small(t, keep, 64<<20)
 		st, err := b.Status(testContext(t))
-		if err != nil || !slices.Contains(st.Flags, "limits=watched") || !slices.Contains(st.Flags, want) || (st.Workspace != nil) != keep {
+		if err != nil || !slices.Contains(st.Flags, sandbox.LimitsWatched) || !slices.Contains(st.Flags, want) || (st.Workspace != nil) != keep {
 			t.Errorf("%+v, %v: want %s", st, err, want)
 		}
 	}
