@@ -208,28 +208,36 @@ func (b *box) run(ctx context.Context, from string) error {
 		closeAll(ours[:])
 		return missing("monitor of the machine", err.Error(), "cofferdam doctor checks this host", err)
 	}
-	b.setMachine(vm)
+	if err := b.setMachine(vm); err != nil {
+		closeAll(ours[:])
+		return err
+	}
 	b.console.follow(ours[0])
 	b.wire.attach(ours[1])
+	go noteEnd(b, vm)
 	if err := b.d.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	if from != "" {
 		return nil
 	}
-	return b.joinLine(ctx)
+	_, err = b.joinLine(ctx)
+	return err
 }
 
-// joinLine joins the link to pid 1 of the machine.
-func (b *box) joinLine(ctx context.Context) error {
+// joinLine joins the link to pid 1 of the machine; ended is closed once that line
+// has ended.
+func (b *box) joinLine(ctx context.Context) (ended <-chan struct{}, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	end, err := b.machine().Line(ctx)
-	if err != nil {
+	err = onMachine(b, func(vm vmm.Running) error {
+		end, err := vm.Line(ctx)
+		if err == nil {
+			ended = b.link.attach(end)
+		}
 		return err
-	}
-	b.link.attach(end)
-	return nil
+	})
+	return ended, err
 }
 
 // lastWords are those of a machine that did not start: its kernel's, and its
