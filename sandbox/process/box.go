@@ -204,7 +204,7 @@ func (b *box) tearDown(reason string) error {
 	if mounts, err := mount.Under(b.dir); err != nil || len(mounts) > 0 {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
-	errs = append(errs, os.RemoveAll(b.dir))
+	errs = append(errs, watch.Remove(b.dir))
 	if b.project != 0 && !b.freed {
 		err := b.d.projects.End(b.d.o.Root, b.project)
 		errs, b.freed = append(errs, err), err == nil

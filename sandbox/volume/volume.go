@@ -91,7 +91,7 @@ func (s *Store) dropHalf() error {
 				errs = append(errs, err)
 				continue
 			}
-			errs = append(errs, os.RemoveAll(path), l.Close())
+			errs = append(errs, watch.Remove(path), l.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -276,7 +276,7 @@ func (s *Store) add(ctx context.Context, w Want, ready string) (sandbox.Workspac
 		return a, err
 	}
 	half := s.folder(w.ID) + ".new"
-	err = errors.Join(os.RemoveAll(half), os.Mkdir(half, 0o700))
+	err = errors.Join(watch.Remove(half), os.Mkdir(half, 0o700))
 	if err == nil && ready != "" {
 		err = os.Rename(ready, filepath.Join(half, imageFile))
 	} else if err == nil {
@@ -398,7 +398,7 @@ func (s *Store) Remove(id sandbox.WorkspaceID) error {
 	if err = os.Rename(s.folder(id), gone); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	} else if err == nil {
-		err = errors.Join(syncFile(s.dir), os.RemoveAll(gone))
+		err = errors.Join(syncFile(s.dir), watch.Remove(gone))
 	}
 	if err := errors.Join(err, os.Remove(l.Name()), l.Close()); err != nil {
 		return wrap(opRemove, id, err)
