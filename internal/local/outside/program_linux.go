@@ -108,7 +108,7 @@ func sends(device uintptr) bool {
 func (f *far) serve() {
 	cmd, err := f.start()
 	if err == nil && cmd != nil {
-		err = errors.Join(f.write(), cmd.Wait())
+		err = reason(f.write(), cmd.Wait())
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,6 +122,15 @@ func (f *far) serve() {
 		}
 	}
 	f.failed = err
+}
+
+// reason is why the program does not serve any more: what it said itself, else how
+// it ended, which the end of the talk follows from.
+func reason(talk, ended error) error {
+	if said := (*cofferdam.Error)(nil); ended == nil || errors.As(talk, &said) {
+		return talk
+	}
+	return ended
 }
 
 // start starts the program; nil if nothing is to be served any more.

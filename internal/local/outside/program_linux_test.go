@@ -2,10 +2,13 @@ package outside
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam"
 )
@@ -112,4 +115,18 @@ func TestEndBeforeSetup(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	talk.Close()
+}
+
+// TestReason: a record says how the program ended, not that it could not be heard
+// any more, unless it has said by itself why it does not serve.
+func TestReason(t *testing.T) {
+	cut, said := &os.PathError{Op: "read", Path: "talk", Err: unix.ECONNRESET}, &cofferdam.Error{Reason: "another release"}
+	killed := errors.New("signal: killed")
+	for _, c := range []struct{ talk, ended, want error }{
+		{nil, nil, nil}, {nil, killed, killed}, {cut, killed, killed}, {cut, nil, cut}, {said, killed, said},
+	} {
+		if got := reason(c.talk, c.ended); got != c.want {
+			t.Errorf("%v and %v: %v", c.talk, c.ended, got)
+		}
+	}
 }
