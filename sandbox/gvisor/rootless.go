@@ -15,6 +15,7 @@ import (
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,13 +120,19 @@ func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Store
 }
 
 // memory is how much a box holds of it, in bytes: what its control group says, or,
-// without one, what its kernel has in memory: anonymous pages and those of the
-// box's files in memory. 0 once it is gone.
+// without one, what its processes have in memory and what its kernel has for them: a
+// box can make that hold attributes of files and what waits in pipes without end. 0
+// once it is gone.
 func (b *box) memory() int64 {
 	if !b.d.watched {
 		return b.d.cgroups.Memory(string(b.name))
 	}
-	return b.memfds.Held(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
+	pid := b.pid.Load()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	return b.memfds.Held(fmt.Sprintf("/proc/%d/fd", pid)) + watch.Kilobytes(status, "RssAnon") + watch.Kilobytes(status, "VmSwap")
 }
 
 // held is memory, and ends the box when nothing else stands between a hog and
