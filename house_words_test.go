@@ -170,6 +170,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a watched folder is counted", "every 30 seconds", "sandbox/watch/folder.go", "folderIdle"},
 		{"a watched folder is counted", "every 100 milliseconds", "sandbox/watch/folder.go", "folderTick"},
 		{"what may not be in a watched folder", "256 folders", "sandbox/watch/measure.go", "MaxDepth"},
+		{"removing what a box wrote", "64 folders", "sandbox/watch/remove.go", "removeDepth"},
 		{"a watched folder over its size", "1 GiB", "sandbox/volume/folder.go", "Grace"},
 		{"a watched folder over its size", "4 MiB", "sandbox/watch/folder.go", "Slack"},
 		{"a full disk under a watched folder", "4 KiB", "sandbox/volume/about.go", "noteSize"},

@@ -53,8 +53,7 @@ func (c *Cache) look(w Want, d cofferdam.Digest, now time.Time) (hit bool, why s
 	info, err := os.Stat(c.path(d, ".img"))
 	switch {
 	case err == nil && !known: // of a version that kept no entries
-		e.Created = info.ModTime()
-		e = Entry{Digest: d, Name: w.Name, Definition: w.Definition, Created: e.Created}
+		e = Entry{Digest: d, Name: w.Name, Definition: w.Definition, Created: info.ModTime()}
 		if err := c.write(e); err != nil {
 			return false, "", err
 		}

@@ -143,7 +143,7 @@ func (c *Cache) sweep() error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := os.RemoveAll(path); err != nil {
+		if err := watch.Remove(path); err != nil {
 			return err
 		}
 	}

@@ -161,9 +161,15 @@ type Offsets struct {
 // at the journal's cap the command waits: nothing is lost.
 type Sink func(s Stream, off int64, p []byte) error
 
-// What Status says among the flags where something is looked at and has no wall.
+// LimitsWatched is among the flags of Status where there is no control group: memory is
+// looked at, the processor has no bound.
+const LimitsWatched = "limits=watched"
+
+// How the size of a workspace is held, as Status says it among the flags.
 const (
-	LimitsWatched    = "limits=watched"    // there is no control group: memory is looked at, the processor has no bound
+	WorkspaceQuota   = "workspace=project-quota"
+	WorkspaceImage   = "workspace=image"
+	WorkspaceMemory  = "workspace=memory"  // a file system in memory
 	WorkspaceWatched = "workspace=watched" // a folder of the host's that is counted: its size is not that of its file system
 )
 

@@ -175,7 +175,7 @@ func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command
 	case ran.Reason != "":
 		how += " (" + clip(ran.Reason, 500) + ")"
 	}
-	why := fmt.Sprintf("%s %s at: %s: %s", what, how, clip(commandText(c), 500), lastLine(ran.tail.String()))
+	why := fmt.Sprintf("%s %s at: %s: %s", what, how, clip(commandText(c), 500), cmp.Or(lastLine(ran.tail.String()), "it said nothing"))
 	// Installers seldom repeat what a gateway told them.
 	a.ledger.look(func(s *seen) {
 		if s.usage.Refused > 0 {

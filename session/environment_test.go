@@ -95,6 +95,7 @@ func TestRecipeThatFails(t *testing.T) {
 			map[string]string{environment.RecipePath: "setup = [\"true\"]\nready = [\"true\", \"echo half >&2; false\"]"},
 			[]string{"ready 2 of .cofferdam/environment.toml ended with 1", "half"},
 		},
+		"silent": {map[string]string{environment.RecipePath: "setup = [\"exit 3\"]"}, []string{"ended with 3 at: exit 3: it said nothing"}},
 		"time": {
 			map[string]string{environment.RecipePath: "setup = [\"sleep 60\"]\ntimeout = \"1s\""},
 			[]string{"setup 1", "was not done when its time was up"},

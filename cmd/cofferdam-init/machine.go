@@ -286,10 +286,13 @@ func mountFolders(m guest.Machine) error {
 		if err := unix.Mount(path, newRoot+d.dir, "ext4", flags, data); err != nil {
 			return fmt.Errorf("mount %s: %w", d.dir, err)
 		}
-		if d.mode == "rw" { // a workspace starts empty
-			if err := os.Remove(newRoot + d.dir + "/lost+found"); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
+		if d.mode != "rw" {
+			continue
+		}
+		// A workspace starts empty; what somebody has put in the place of this stays.
+		err = unix.Rmdir(newRoot + d.dir + "/lost+found")
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.ENOTDIR) {
+			return fmt.Errorf("empty %s: %w", d.dir, err)
 		}
 	}
 	return mountDevices(m.Shared)

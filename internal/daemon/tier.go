@@ -30,6 +30,7 @@ func tierFits(asked, least sandbox.Tier, offers []sandbox.Offer) error {
 		have = append(have, string(o.Tier))
 	}
 	slices.Sort(have)
+	have = slices.Compact(have) // two monitors can offer one tier
 	switch {
 	case !slices.Contains(sandbox.Tiers(), asked):
 		return &cofferdam.Error{

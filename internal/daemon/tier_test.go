@@ -11,7 +11,7 @@ import (
 // A task gets the tier it asks for or an error, never another one.
 func TestTierFits(t *testing.T) {
 	const fits = cofferdam.Kind(255)
-	all := []sandbox.Offer{{Tier: sandbox.Process}, {Tier: sandbox.GVisor}, {Tier: sandbox.Emulated}}
+	all := []sandbox.Offer{{Tier: sandbox.Process}, {Tier: sandbox.GVisor}, {Tier: sandbox.Emulated}, {Tier: sandbox.Emulated}}
 	for _, c := range []struct {
 		asked, least sandbox.Tier
 		kind         cofferdam.Kind // fits: it fits
@@ -24,7 +24,7 @@ func TestTierFits(t *testing.T) {
 		{sandbox.Process, sandbox.GVisor, cofferdam.Invalid, "operator"},
 		{sandbox.Emulated, sandbox.GVisor, cofferdam.Invalid, "operator"}, // emulation is no boundary
 		{sandbox.GVisor, sandbox.Emulated, cofferdam.Invalid, "operator"},
-		{sandbox.MicroVM, sandbox.GVisor, cofferdam.Unavailable, "doctor"},
+		{sandbox.MicroVM, sandbox.GVisor, cofferdam.Unavailable, "has gvisor, microvm-emulated, process"},
 		{sandbox.None, sandbox.Process, cofferdam.Invalid, "gvisor"},
 		{"GVisor", sandbox.Process, cofferdam.Invalid, "gvisor"},
 		{"", sandbox.Process, cofferdam.Invalid, "gvisor"},

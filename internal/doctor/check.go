@@ -31,6 +31,9 @@ func programs() []string {
 	return []string{"cofferdam-server", "cofferdam-keeper", "cofferdam-runsc", "cofferdam-init", "cofferdam-engine"}
 }
 
+// wire is what cofferdam run needs besides.
+const wire = "cofferdam-wire"
+
 // checkUser says as whom the server would run. What an ordinary user lacks is
 // found by the tier's own checks.
 func checkUser(_ context.Context, o Options) []sandbox.Finding {
@@ -60,15 +63,23 @@ func checkTUN(_ context.Context, o Options) []sandbox.Finding {
 func checkPrograms(_ context.Context, o Options) []sandbox.Finding {
 	var missing []string
 	for _, p := range programs() {
-		info, err := os.Stat(filepath.Join(o.Config.Programs, p))
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		if !runnable(o, p) {
 			missing = append(missing, p)
 		}
 	}
+	const fix = "make build puts them all into bin/; keep them together, or name their folder with --programs"
 	if len(missing) > 0 {
-		return one("programs", sandbox.Fail, "make build puts them all into bin/; keep them together, or name their folder with --programs", "%s: no runnable %s", o.Config.Programs, strings.Join(missing, ", "))
+		return one("programs", sandbox.Fail, fix, "%s: no runnable %s", o.Config.Programs, strings.Join(missing, ", "))
 	}
-	return one("programs", sandbox.OK, "", "all %d in %s", len(programs()), o.Config.Programs)
+	if !runnable(o, wire) { // a server does without
+		return one("programs", sandbox.Warn, fix, "%s: no runnable %s, and cofferdam run is refused", o.Config.Programs, wire)
+	}
+	return one("programs", sandbox.OK, "", "all %d in %s", len(programs())+1, o.Config.Programs)
+}
+
+func runnable(o Options, program string) bool {
+	info, err := os.Stat(filepath.Join(o.Config.Programs, program))
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
 // checkTier is what the tier of this server's boxes needs.
@@ -186,7 +197,11 @@ func checkSocket(ctx context.Context, o Options) []sandbox.Finding {
 		return one("socket", sandbox.OK, "", "this server serves %s", o.Config.Socket)
 	}
 	if !serves(ctx, o) {
-		return one("server", sandbox.Warn, "sudo cofferdam serve; if one has a state folder of its own, give doctor the same --state", "no server at unix:%s", o.Config.Socket)
+		start := "sudo cofferdam serve"
+		if o.Host.UID() != 0 {
+			start = "cofferdam serve, as this user"
+		}
+		return one("server", sandbox.Warn, start+"; if one has a state folder of its own, give doctor the same --state", "no server at unix:%s", o.Config.Socket)
 	}
 	return one("server", sandbox.OK, "", "answers at unix:%s", o.Config.Socket)
 }

@@ -35,7 +35,7 @@ func healthy(t *testing.T) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	for _, p := range programs() {
+	for _, p := range append(programs(), wire) {
 		if err := os.WriteFile(filepath.Join(dir, p), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -127,6 +127,7 @@ func TestFaults(t *testing.T) {
 			o.Host.UID, o.Host.TUN = func() int { return 65534 }, func() error { return unix.EACCES }
 		}},
 		{"programs", sandbox.Fail, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, "cofferdam-init")) }},
+		{"programs", sandbox.Warn, "make build", func(o *Options) { os.Remove(filepath.Join(o.Config.Programs, wire)) }},
 		{"programs", sandbox.Fail, "make build", func(o *Options) { os.Chmod(filepath.Join(o.Config.Programs, "cofferdam-runsc"), 0o644) }},
 		{"keeper", sandbox.Fail, "--check", keeper("", errors.New("exec format error"))},
 		{"keeper", sandbox.Fail, "--check", keeper("[]", nil)},
@@ -149,7 +150,10 @@ func TestFaults(t *testing.T) {
 		}},
 		{"disk", sandbox.Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 50 << 30, 10, nil } }},
 		{"disk", sandbox.Warn, "free", func(o *Options) { o.Host.Free = func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") } }},
-		{"server", sandbox.Warn, "serve", func(o *Options) { o.Config.Socket = "/nonexistent" }},
+		{"server", sandbox.Warn, "sudo cofferdam serve; ", func(o *Options) { o.Config.Socket = "/nonexistent" }},
+		{"server", sandbox.Warn, "cofferdam serve, as this user; ", func(o *Options) {
+			o.Config.Socket, o.Host.UID = "/nonexistent", func() int { return 65534 }
+		}},
 		{"port", sandbox.Warn, "--listen", func(o *Options) { o.Config.Listen = "203.0.113.9:1" }},
 		{"clock", sandbox.Fail, "timedatectl", func(o *Options) { o.Host.Now = func() time.Time { return time.Unix(0, 0) } }},
 		{"registry-npm", sandbox.Warn, `allow_addresses = ["10.0.0.7"]`, lookup("10.0.0.7", "104.16.1.34")},

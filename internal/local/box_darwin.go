@@ -15,7 +15,7 @@ import (
 )
 
 // ownGateways are in this process.
-func ownGateways(config.Config) outside.Gateways { return gateways.Here{} }
+func ownGateways(config.Config, workspace) outside.Gateways { return gateways.Here{} }
 
 // Look is what a run knows of the host: its wall needs no look at it.
 type Look struct{}

@@ -12,8 +12,12 @@ import (
 )
 
 // ownGateways are another program, which few runs need.
-func ownGateways(c config.Config) outside.Gateways {
-	return outside.Program(filepath.Join(c.Programs, "cofferdam-wire"))
+func ownGateways(c config.Config, w workspace) outside.Gateways {
+	writable := []string{w.from}
+	if w.git != "" {
+		writable = append(writable, w.git)
+	}
+	return outside.Program{File: filepath.Join(c.Programs, "cofferdam-wire"), Writes: writable}
 }
 
 // Look is what a run knows of the host.

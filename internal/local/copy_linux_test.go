@@ -5,11 +5,42 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam"
 )
+
+// TestFolderWithoutRights: a folder that the user may not enter, and a file that
+// the user may not copy, are told as such, with what to do.
+func TestFolderWithoutRights(t *testing.T) {
+	dir := real(t)
+	shell(t, dir, "mkdir closed copied state; touch copied/secret; chmod 000 closed copied/secret")
+	if os.Geteuid() == 0 {
+		shell(t, dir, "chmod 711 ..; chown -R 65534 .")
+	}
+	s := testState(filepath.Join(dir, "state"))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := unix.Setfsuid(65534); os.Geteuid() == 0 && err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := findWorkspace(filepath.Join(dir, "closed"), "", s); err == nil || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(cofferdam.HintOf(err), "may enter") {
+			t.Errorf("a folder that may not be entered: %v, hint %q", err, cofferdam.HintOf(err))
+		}
+		w := workspace{dir: filepath.Join(dir, "copied")}
+		if err := w.copy(t.Context(), s, "s-1"); err == nil || !strings.Contains(cofferdam.HintOf(err), "readable to you") {
+			t.Errorf("a file that may not be read: %v, hint %q", err, cofferdam.HintOf(err))
+		}
+	}()
+	<-done
+}
 
 // TestCopyFollowsNoSwap: an entry that another process swaps for a link after it
 // was looked at is not read through that link, wherever in the tree it is.

@@ -44,5 +44,5 @@ func (r *run) gateways() outside.Gateways {
 	if r.o.Gateways != nil {
 		return r.o.Gateways
 	}
-	return ownGateways(r.o.Config)
+	return ownGateways(r.o.Config, r.workspace)
 }

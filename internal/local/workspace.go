@@ -2,7 +2,9 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -45,6 +47,9 @@ func findWorkspace(named string, home string, s state) (workspace, error) {
 	if err := checkWorkspace(dir, home, s); err != nil {
 		return workspace{}, err
 	}
+	if _, err := os.Stat(dir + "/."); err != nil {
+		return workspace{}, noWorkspace(dir, plain(err), "change into a folder that you may enter, or name one with --workspace")
+	}
 	w := workspace{dir: dir, from: dir, inner: dir, git: gitFolder(dir)}
 	if within(cwd, dir) {
 		w.inner = cwd
@@ -60,9 +65,6 @@ func noWorkspace(dir, reason, hint string) error {
 // about this user's next login, or about this machine, is not a workspace.
 func checkWorkspace(dir, home string, s state) error {
 	hint := "change into a project's own folder, or name one with --workspace"
-	if s.dir != "" && (within(s.dir, dir) || within(s.live, dir)) {
-		return noWorkspace(dir, "it holds the whole record of all runs", hint)
-	}
 	if dir == "/tmp" || dir == "/var/tmp" {
 		return noWorkspace(dir, "it is everybody's, and programs keep sockets there that take commands", hint)
 	}
@@ -70,8 +72,11 @@ func checkWorkspace(dir, home string, s state) error {
 		return noWorkspace(dir, "it lies in the record of all runs", hint)
 	}
 	for _, system := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/run"} {
-		if within(dir, system) || within(system, dir) {
+		if within(dir, system) {
 			return noWorkspace(dir, "it is part of this machine's system", hint)
+		}
+		if within(system, dir) {
+			return noWorkspace(dir, "it holds a part of this machine's system", hint)
 		}
 	}
 	for _, home := range append(homes(), home) {
@@ -81,6 +86,9 @@ func checkWorkspace(dir, home string, s state) error {
 		if err := checkHidden(dir, home, hint); err != nil {
 			return err
 		}
+	}
+	if s.dir != "" && (within(s.dir, dir) || within(s.live, dir)) {
+		return noWorkspace(dir, "it holds the record of all runs", hint)
 	}
 	return nil
 }
@@ -137,9 +145,12 @@ func checkHidden(dir, home, hint string) error {
 // touched. Where the file system can, its data is shared until it is written.
 func (w *workspace) copy(ctx context.Context, s state, id cofferdam.SessionID) error {
 	failed := func(reason string, err error) error {
+		hint := "free some space, or name a smaller folder with --workspace; the original is untouched"
+		if errors.Is(err, fs.ErrPermission) {
+			hint = "make all of it readable to you, or name another folder with --workspace; the original is untouched"
+		}
 		return &cofferdam.Error{
-			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "copy of " + w.dir, Reason: reason,
-			Hint: "free some space, or name a smaller folder with --workspace; the original is untouched", Err: err,
+			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "copy of " + w.dir, Reason: reason, Hint: hint, Err: err,
 		}
 	}
 	if w.git != "" {

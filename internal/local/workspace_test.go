@@ -62,6 +62,23 @@ func TestWorkspaceIsAProject(t *testing.T) {
 	}
 }
 
+// TestWorkspaceRefusalNamesItsReason: of several reasons the one is told that a
+// person knows.
+func TestWorkspaceRefusalNamesItsReason(t *testing.T) {
+	home := real(t)
+	shell(t, home, "mkdir -p .local/state/cofferdam")
+	s := testState(filepath.Join(home, ".local/state/cofferdam"))
+	for dir, reason := range map[string]string{home: "it holds the whole home folder", "/": "it holds a part of this machine's system", "/etc": "it is part of this machine's system"} {
+		if _, err := findWorkspace(dir, home, s); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want %q", dir, err, reason)
+		}
+	}
+	elsewhere := testState(filepath.Join(real(t), "records", "cofferdam"))
+	if err := checkWorkspace(filepath.Dir(elsewhere.dir), home, elsewhere); err == nil || !strings.Contains(err.Error(), "the record of all runs") {
+		t.Errorf("the folder of the record: %v", err)
+	}
+}
+
 // TestHomesOfOthers: root's work in a person's home folder has no more of it
 // than that person's would, whatever HOME says.
 func TestHomesOfOthers(t *testing.T) {

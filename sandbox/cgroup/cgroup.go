@@ -116,9 +116,6 @@ func hasControllers(root string, wanted []string) error {
 // None says that there are no groups.
 func (g Groups) None() bool { return len(g.trees) == 0 }
 
-// Off is what the driver has where its boxes do without groups.
-func (g Groups) Off() Groups { return Groups{parent: g.parent} }
-
 // Parent is the path of the driver's own group in every tree.
 func (g Groups) Parent() string { return g.parent }
 

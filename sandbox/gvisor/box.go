@@ -92,13 +92,13 @@ func flagsOf(b *box) []string {
 	}
 	switch {
 	case b.project != 0:
-		return append(list, sizedByQuota)
+		return append(list, sandbox.WorkspaceQuota)
 	case work(b) != nil:
 		return append(list, sandbox.WorkspaceWatched)
 	case b.d.o.User:
-		return append(list, sizedInMemory)
+		return append(list, sandbox.WorkspaceMemory)
 	}
-	return append(list, sizedByImage)
+	return append(list, sandbox.WorkspaceImage)
 }
 
 // whyEnded says more of why a box that nobody destroyed is not there any more
@@ -193,7 +193,7 @@ func (b *box) tearDown(reason string) error {
 	if mounts, err := mount.Under(b.dir); err != nil || len(mounts) > 0 {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
-	errs = append(errs, os.RemoveAll(b.dir))
+	errs = append(errs, watch.Remove(b.dir))
 	if b.project != 0 && !b.freed {
 		err := b.d.projects.End(b.d.o.Root, b.project)
 		errs, b.freed = append(errs, err), err == nil

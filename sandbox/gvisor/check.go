@@ -112,7 +112,7 @@ func (c *checker) root(context.Context) (string, string, error) {
 }
 
 func (c *checker) tun(context.Context) (string, string, error) {
-	const fix = "load the kernel module: modprobe tun; in a container, pass --device /dev/net/tun"
+	const fix = "load the kernel module: modprobe tun; in a container, pass --device /dev/net/tun; for ordinary users: chmod 0666 /dev/net/tun, as udev does"
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
 		return "", fix, err
@@ -263,7 +263,7 @@ func (c *checker) state(context.Context) (string, string, error) {
 func (c *checker) namespace(context.Context) (string, string, error) {
 	n, err := netns.New()
 	if err != nil {
-		return "", "run as root with CAP_NET_ADMIN and CAP_SYS_ADMIN", err
+		return "", "mend tun-device first, if it fails too; the kernel needs network namespaces; in a container, allow CAP_NET_ADMIN and CAP_SYS_ADMIN", err
 	}
 	return "with a TAP device of its own", "", n.Close()
 }

@@ -320,11 +320,7 @@ func (b *box) mount(image, name string, writable bool) error {
 	if !writable {
 		return nil
 	}
-	err := os.Remove(filepath.Join(b.path(name), "lost+found"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
+	return volume.Empty(b.path(name))
 }
 
 // placeFiles writes Spec.Files into the box's folder and binds each to its place.

@@ -6,12 +6,6 @@ import (
 	"cofferdam/sandbox/mount"
 )
 
-// How the size of a workspace is held, as Status says it among the flags.
-const (
-	sizedByQuota = "workspace=project-quota"
-	sizedByImage = "workspace=image"
-)
-
 // inodes is how many files and folders a workspace may have.
 func inodes(size int64) int64 { return size / mount.BytesPerInode(size) }
 

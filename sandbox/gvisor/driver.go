@@ -19,6 +19,7 @@ import (
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"gvisor.dev/gvisor/runsc/config"
 )
@@ -180,7 +181,7 @@ func (d *Driver) endLeftovers() error {
 		errs = append(errs, mount.Unmount(dir))
 	}
 	for _, name := range folderNames {
-		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)))
+		errs = append(errs, watch.Remove(filepath.Join(d.o.Root, name)))
 	}
 	errs = append(errs, os.RemoveAll(d.state), d.projects.EndLeftovers(d.o.Root))
 	return errors.Join(errs...)
@@ -190,7 +191,7 @@ func (d *Driver) endLeftovers() error {
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
 	list, err := d.keeps.List()
 	for _, b := range d.All() {
-		volume.Now(list, b.kept)
+		volume.Refresh(list, b.kept)
 	}
 	return list, err
 }

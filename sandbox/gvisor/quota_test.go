@@ -133,7 +133,7 @@ func TestProjectQuota(t *testing.T) {
 		d := newDriver(t)
 		b, other := newBox(t, d), newBox(t, d)
 		s, err := b.Status(context.Background())
-		if err != nil || !slices.Contains(s.Flags, sizedByQuota) || slices.Contains(s.Flags, sizedByImage) {
+		if err != nil || !slices.Contains(s.Flags, sandbox.WorkspaceQuota) || slices.Contains(s.Flags, sandbox.WorkspaceImage) {
 			t.Errorf("flags %q, %v", s.Flags, err)
 		}
 		work := filepath.Join(d.boxDir(b.ID()), "work")
@@ -239,7 +239,7 @@ func TestSizedByImage(t *testing.T) {
 	d := newDriver(t)
 	b := newBox(t, d)
 	s, err := b.Status(context.Background())
-	if err != nil || !slices.Contains(s.Flags, sizedByImage) || slices.Contains(s.Flags, sizedByQuota) {
+	if err != nil || !slices.Contains(s.Flags, sandbox.WorkspaceImage) || slices.Contains(s.Flags, sandbox.WorkspaceQuota) {
 		t.Errorf("flags %q, %v", s.Flags, err)
 	}
 	if out, _ := sh(t, b, leaveProject); out != "" {

@@ -15,25 +15,20 @@ import (
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 
 	"golang.org/x/sys/unix"
 )
 
-// sizedInMemory is a workspace on a tmpfs of its size, as Status says it among the
-// flags: an ordinary user can mount nothing else that has one.
-const sizedInMemory = "workspace=memory"
-
 // delegate is how an ordinary user gets control groups.
 const delegate = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
 
-// withoutGroups makes d a driver without control groups, if its options allow
-// that and the host offers none.
+// withoutGroups makes d a driver that watches, if its options allow that and the
+// host offers no control groups, as err says.
 func (d *Driver) withoutGroups(err error) {
 	if err == nil || !d.o.Watched {
 		return
 	}
-	// No trees: every step on control groups does nothing.
-	d.cgroups = d.cgroups.Off()
 	d.watched = true
 	d.flags = slices.DeleteFunc(d.flags, func(f string) bool { return strings.HasPrefix(f, "--cpu-num-from-quota") })
 	d.flags = append(d.flags, "--ignore-cgroups")
@@ -115,8 +110,8 @@ func (b *box) makeForUser(ctx context.Context, size int64, from *snapshot.Stored
 	return nil
 }
 
-// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size. from, if
-// not nil, is what it is a copy of.
+// makeInMemory makes a workspace on a tmpfs that cannot grow beyond size: an ordinary
+// user can mount nothing else that has one. from, if not nil, is what it is a copy of.
 func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Stored) error {
 	if err := mount.Sized("gvisor.Create", b.path("work"), size); err != nil || from == nil {
 		return err
@@ -125,13 +120,19 @@ func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Store
 }
 
 // memory is how much a box holds of it, in bytes: what its control group says, or,
-// without one, what its kernel has in memory: anonymous pages and those of the
-// box's files in memory. 0 once it is gone.
+// without one, what its processes have in memory and what its kernel has for them: a
+// box can make that hold attributes of files and what waits in pipes without end. 0
+// once it is gone.
 func (b *box) memory() int64 {
 	if !b.d.watched {
 		return b.d.cgroups.Memory(string(b.name))
 	}
-	return b.memfds.Held(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
+	pid := b.pid.Load()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	return b.memfds.Held(fmt.Sprintf("/proc/%d/fd", pid)) + watch.Kilobytes(status, "RssAnon") + watch.Kilobytes(status, "VmSwap")
 }
 
 // held is memory, and ends the box when nothing else stands between a hog and

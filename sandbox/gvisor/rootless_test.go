@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,7 @@ func TestAsUser(t *testing.T) {
 	dir, err := programs()
 	must(t, err)
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestForkIntoFive", "TestSnapshotIsProved", "TestPoolKeepsWorkspaces", "TestSuspendedMemoryIsProved", "TestUserWatched", "TestUserFullDisk",
-		"TestUserEnvironmentIsAFolder", "TestUserEnvironmentIsWatched", "TestUserEnvironmentIsNoImage", "TestUserMappedMemoryIsWatched", "TestUserWorkspaceOutlivesItsKeeper", "TestUserRunFolderIsShort", "TestUserRunFolderIsOwn")
+		"TestUserEnvironmentIsAFolder", "TestUserEnvironmentIsWatched", "TestUserEnvironmentIsNoImage", "TestUserMappedMemoryIsWatched", "TestUserKernelMemoryIsWatched", "TestUserWorkspaceOutlivesItsKeeper", "TestUserRunFolderIsShort", "TestUserRunFolderIsOwn")
 }
 
 func needUser(t *testing.T) {
@@ -81,6 +82,25 @@ func TestUserMappedMemoryIsWatched(t *testing.T) {
 	}
 	if got, r := sh(t, b, "python3 -c 'x = b\"x\" * (1536 << 20); import time; time.sleep(60); print(len(x))'"); got != "" || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("1536 MiB of 512: %q, %+v", got, r)
+	}
+}
+
+// What a box makes its kernel hold counts: here attributes of files.
+func TestUserKernelMemoryIsWatched(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 512 MiB
+	const attributes = `exec python3 -c '
+import os
+for i in range(%d):
+    f = "/tmp/%%d" %% (i // 256)
+    if i %% 256 == 0: open(f, "w").close()
+    os.setxattr(f, "user.%%d" %% i, bytes(1 << 16))
+print("all")'`
+	if got, r := sh(t, b, fmt.Sprintf(attributes, 320)); got != "all" || r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
+		t.Errorf("20 MiB: %q, %+v", got, r)
+	}
+	if got, r := sh(t, b, fmt.Sprintf(attributes, 40_000)); got != "" || !r.Lost && !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("2500 MiB of 512: %q, %+v", got, r)
 	}
 }
 

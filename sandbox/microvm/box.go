@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -44,16 +45,43 @@ type box struct {
 
 var _ sandbox.Box = (*box)(nil)
 
+// machine is nil while the box is suspended, and once it is destroyed.
 func (b *box) machine() vmm.Running {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.vm
 }
 
-func (b *box) setMachine(vm vmm.Running) {
+// setMachine ends a machine that was started for a box that is gone by now.
+func (b *box) setMachine(vm vmm.Running) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.gone && vm != nil {
+		vm.End()
+		return errGone
+	}
 	b.vm = vm
+	return nil
+}
+
+var errGone = &cofferdam.Error{Op: "microvm", Kind: cofferdam.Unavailable, Subject: "machine of the box", Reason: "the box was destroyed meanwhile", Hint: "start a new one"}
+
+// onMachine calls do with the machine, unless the box was destroyed meanwhile:
+// Destroy waits for no step.
+func onMachine(b *box, do func(vmm.Running) error) error {
+	if vm := b.machine(); vm != nil {
+		return do(vm)
+	}
+	return errGone
+}
+
+// noteEnd writes to the log that a machine ended which nobody had ended.
+func noteEnd(b *box, vm vmm.Running) {
+	<-vm.Process().Ended
+	if b.machine() == vm {
+		said := lastWords(context.Background(), b.console, vm, vmm.EndPatience)
+		b.d.o.Log.Warn("a machine ended by itself", slog.Any("box", b.spec.ID), slog.Any("err", said))
+	}
 }
 
 // ID returns the box's name.

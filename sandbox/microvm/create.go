@@ -88,12 +88,12 @@ func (b *box) build(ctx context.Context) error {
 		return errors.Join(err, w.Close(), r.Close())
 	}
 	if err := b.run(ctx, ""); err != nil {
-		return err
+		return errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	if err := b.Host.Ready(ctx); err != nil {
-		return errors.Join(err, lastWords(b.console, b.machine()))
+		return errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
 	}
 	return b.Life.Move(sandbox.Ready, "it was made", sandbox.ByDriver)
 }
@@ -208,38 +208,52 @@ func (b *box) run(ctx context.Context, from string) error {
 		closeAll(ours[:])
 		return missing("monitor of the machine", err.Error(), "cofferdam doctor checks this host", err)
 	}
-	b.setMachine(vm)
-	go b.console.read(ours[0])
+	if err := b.setMachine(vm); err != nil {
+		closeAll(ours[:])
+		return err
+	}
+	b.console.follow(ours[0])
 	b.wire.attach(ours[1])
+	go noteEnd(b, vm)
 	if err := b.d.hold(string(b.spec.ID), vm.PIDs(), b.spec.Limits); err != nil {
 		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
 	}
 	if from != "" {
 		return nil
 	}
-	return b.joinLine(ctx)
+	_, err = b.joinLine(ctx)
+	return err
 }
 
-// joinLine joins the link to pid 1 of the machine.
-func (b *box) joinLine(ctx context.Context) error {
+// joinLine joins the link to pid 1 of the machine; ended is closed once that line
+// has ended.
+func (b *box) joinLine(ctx context.Context) (ended <-chan struct{}, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	end, err := b.machine().Line(ctx)
-	if err != nil {
-		return errors.Join(err, lastWords(b.console, b.machine()))
-	}
-	b.link.attach(end)
-	return nil
+	err = onMachine(b, func(vm vmm.Running) error {
+		end, err := vm.Line(ctx)
+		if err == nil {
+			ended = b.link.attach(end)
+		}
+		return err
+	})
+	return ended, err
 }
 
-// lastWords are those of a machine that did not start: its kernel's, and, if it has
-// ended, its monitor's.
-func lastWords(c *console, vm vmm.Running) error {
-	words := "its console: " + c.last()
-	if vm != nil && vm.Process().Over() {
-		words += fmt.Sprintf("; its monitor ended (%v): %.500s", vm.Process().Err, vm.Process().Words())
+// lastWords are those of a machine that did not start: its kernel's, and its
+// monitor's, whose end may be seen only after that of its line.
+func lastWords(ctx context.Context, c *console, vm vmm.Running, patience time.Duration) error {
+	if vm == nil {
+		return nil
 	}
-	return errors.New(words)
+	said := vm.Process().LastWords(ctx, patience)
+	if vm.Process().Over() {
+		select {
+		case <-c.over: // all of it is read
+		case <-time.After(patience):
+		}
+	}
+	return fmt.Errorf("its console: %s; %w", c.last(), said)
 }
 
 func closeAll(files []*os.File) {

@@ -133,12 +133,12 @@ func (d *Driver) tryKVM(ctx context.Context, boot bootFiles) error {
 	}
 	defer vm.End()
 	said := newConsole()
-	go said.read(ours[0])
+	said.follow(ours[0])
 	select {
 	case <-said.seen:
 		return nil
 	case <-vm.Process().Ended:
-		return fmt.Errorf("KVM accepts no machine here: the monitor ended: %.300s %s", vm.Process().Words(), said.last())
+		return fmt.Errorf("KVM accepts no machine here: %w", lastWords(ctx, said, vm, vmm.EndPatience))
 	case <-time.After(kvmPatience):
 		return fmt.Errorf("KVM runs no machine here: no word of its kernel's pid 1 within %s", kvmPatience)
 	case <-ctx.Done():

@@ -64,7 +64,8 @@ func (b *box) Pause(ctx context.Context) error {
 		return err
 	}
 	// The caller may go away: what is asked of the machine is done or refused, not in doubt.
-	if err := b.machine().Pause(context.WithoutCancel(ctx)); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Pause(ctx) }); err != nil {
 		return errors.Join(b.failed("Pause", err), b.GoOn("it could not be paused", sandbox.ByDriver))
 	}
 	return b.standStill(isPaused, "it is paused")
@@ -89,8 +90,11 @@ func (b *box) Suspend(ctx context.Context) error {
 		return errors.Join(b.failed("Suspend", b.d.snapshots.Explain(err)), b.wake(ctx), b.GoOn("it could not be written to disk", sandbox.ByDriver), os.RemoveAll(dir))
 	}
 	b.link.part()
-	b.machine().End()
-	b.setMachine(nil)
+	vm := b.machine()
+	_ = b.setMachine(nil) // first: its end is meant
+	if vm != nil {
+		vm.End()
+	}
 	err = errors.Join(b.d.groups.End(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
 	return errors.Join(err, b.standStill(isSuspended, "its memory is on disk"))
 }
@@ -102,14 +106,14 @@ func (b *box) stopAndWrite(ctx context.Context, dir string) error {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx) // half a talk with a monitor leaves both in doubt
-	if err := b.machine().Pause(ctx); err != nil {
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Pause(ctx) }); err != nil {
 		return err
 	}
 	if b.traits().Reconnects {
 		b.link.part()
 	}
 	to := savedIn(dir)
-	if err := b.machine().Save(ctx, to); err != nil || !b.traits().SharesMemory {
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Save(ctx, to) }); err != nil || !b.traits().SharesMemory {
 		return err
 	}
 	return snapshot.Copy(b.memoryFile(), to.Memory)
@@ -125,7 +129,7 @@ func (b *box) traits() vmm.Traits { return b.d.monitor.Traits() }
 // wake lets a machine go on that stopAndWrite stopped.
 func (b *box) wake(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx) // a box that was stopped must not stay so
-	if err := b.machine().Resume(ctx); err != nil {
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Resume(ctx) }); err != nil {
 		return err
 	}
 	if !b.traits().Reconnects {
@@ -140,18 +144,17 @@ func (b *box) wake(ctx context.Context) error {
 const lineTries = 3
 
 // greet joins to pid 1 anew and tells it to go on.
-func (b *box) greet(ctx context.Context) (err error) {
+func (b *box) greet(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	b.link.part()
 	who := b.identity() // the same with each try: pid 1 may hear two of them
 	for range lineTries {
-		var end *os.File
-		if end, err = b.machine().Line(ctx); err != nil {
+		ended, err := b.joinLine(ctx)
+		if err != nil {
 			return err
 		}
 		waking, stop := context.WithCancel(ctx)
-		ended := b.link.attach(end)
 		go func() {
 			select {
 			case <-ended:
@@ -159,14 +162,14 @@ func (b *box) greet(ctx context.Context) (err error) {
 			case <-waking.Done():
 			}
 		}()
-		err = b.Host.Wake(waking, who)
+		failed = b.Host.Wake(waking, who)
 		stop()
-		if err == nil {
+		if failed == nil {
 			b.link.keep()
 			return nil
 		}
 	}
-	return err
+	return failed
 }
 
 // Resume lets a paused or suspended box go on. Once begun it is done: a caller who
@@ -179,7 +182,7 @@ func (b *box) Resume(ctx context.Context) error {
 	case now.Over(), now == sandbox.Stopping:
 		return b.conflict("Resume")
 	case b.rest == isPaused:
-		if err := b.machine().Resume(ctx); err != nil {
+		if err := onMachine(b, func(vm vmm.Running) error { return vm.Resume(ctx) }); err != nil {
 			return b.failed("Resume", err)
 		}
 		b.rest = ""
@@ -192,8 +195,8 @@ func (b *box) Resume(ctx context.Context) error {
 
 // fromDisk lets a suspended box go on. One that cannot is failed.
 func (b *box) fromDisk(ctx context.Context) error {
-	err := b.awaken(ctx, b.path(suspendedDir))
-	if err != nil {
+	if err := b.awaken(ctx, b.path(suspendedDir)); err != nil {
+		err = errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
 		_ = b.Life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
 		return errors.Join(b.failed("Resume", err), b.Host.Close("the box could not be resumed"))
 	}
@@ -218,11 +221,11 @@ func (b *box) awaken(ctx context.Context, dir string) error {
 	if err := errors.Join(err, filled()); err != nil {
 		return err
 	}
-	if err := b.machine().Load(ctx); err != nil {
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Load(ctx) }); err != nil {
 		return err
 	}
 	if !b.traits().Reconnects {
-		if err := b.joinLine(ctx); err != nil {
+		if _, err := b.joinLine(ctx); err != nil {
 			return err
 		}
 		b.link.keep()

@@ -134,6 +134,7 @@ type console struct {
 	text []byte
 	seen chan struct{} // closed once bootedWord was printed
 	once sync.Once
+	over chan struct{} // closed once all is read that the machine printed; set by follow
 }
 
 const consoleSize = 16 << 10
@@ -142,6 +143,13 @@ const consoleSize = 16 << 10
 const bootedWord = "cofferdam-init: the machine runs"
 
 func newConsole() *console { return &console{seen: make(chan struct{})} }
+
+// follow reads what a machine prints until that ends; one machine after the other.
+func (c *console) follow(f *os.File) {
+	over := make(chan struct{})
+	c.over = over
+	go func() { c.read(f); close(over) }()
+}
 
 func (c *console) read(f *os.File) {
 	defer f.Close()

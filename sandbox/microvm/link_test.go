@@ -1,8 +1,11 @@
 package microvm
 
 import (
+	"errors"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,4 +80,43 @@ func TestLinkChangesLines(t *testing.T) {
 		t.Errorf("the machine's end is %d, %v to the host", n, err)
 	}
 	l.close()
+}
+
+// endingMachine has only its end, which begins once it is asked for.
+type endingMachine struct {
+	vmm.Running
+	p   *vmm.Process
+	end func()
+}
+
+func (m *endingMachine) Process() *vmm.Process {
+	m.end()
+	return m.p
+}
+
+// TestLastWordsAreWaitedFor has a monitor end, and its kernel's last line come, only
+// after the line to its pid 1 has ended: what is said of it names both.
+func TestLastWordsAreWaitedFor(t *testing.T) {
+	ours, theirs, err := vmm.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &vmm.Process{Ended: make(chan struct{})}
+	m := &endingMachine{p: p, end: sync.OnceFunc(func() {
+		go func() {
+			time.Sleep(50 * time.Millisecond) // later than one that does not wait has looked
+			_, _ = p.Write([]byte("it ran out\n"))
+			p.Err = errors.New("signal: killed")
+			close(p.Ended)
+			time.Sleep(50 * time.Millisecond)
+			_, _ = theirs.WriteString("Kernel panic\n")
+			theirs.Close()
+		}()
+	})}
+	c := newConsole()
+	c.follow(ours)
+	const want = "its console: Kernel panic; its monitor ended (signal: killed): it ran out"
+	if got := lastWords(t.Context(), c, m, time.Minute); got == nil || !strings.Contains(got.Error(), want) {
+		t.Errorf("%v, want %s", got, want)
+	}
 }

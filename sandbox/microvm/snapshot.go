@@ -10,6 +10,7 @@ import (
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/snapshot"
 )
 
@@ -123,7 +124,7 @@ func (b *box) fork(ctx context.Context) error {
 		return errors.Join(err, w.Close(), r.Close())
 	}
 	if err := b.awaken(ctx, s.Path("")); err != nil {
-		return errors.Join(err, lastWords(b.console, b.machine()))
+		return errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
 	}
 	err = b.Life.Move(sandbox.Ready, "it goes on from a snapshot", sandbox.ByDriver)
 	b.Host.Release()

@@ -86,13 +86,13 @@ func (b *box) flags() []string {
 func (b *box) size() string {
 	switch {
 	case b.project != 0:
-		return sizedByQuota
+		return sandbox.WorkspaceQuota
 	case b.d.o.User && b.spec.Workspace != "":
 		return sandbox.WorkspaceWatched
 	case b.d.o.User:
-		return sizedInMemory
+		return sandbox.WorkspaceMemory
 	}
-	return sizedByImage
+	return sandbox.WorkspaceImage
 }
 
 // kernel is the host's: what boxes of this tier talk to.
@@ -204,7 +204,7 @@ func (b *box) tearDown(reason string) error {
 	if mounts, err := mount.Under(b.dir); err != nil || len(mounts) > 0 {
 		return errors.Join(append(errs, err, fmt.Errorf("still mounted: %q", mounts))...)
 	}
-	errs = append(errs, os.RemoveAll(b.dir))
+	errs = append(errs, watch.Remove(b.dir))
 	if b.project != 0 && !b.freed {
 		err := b.d.projects.End(b.d.o.Root, b.project)
 		errs, b.freed = append(errs, err), err == nil

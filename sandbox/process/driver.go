@@ -17,6 +17,7 @@ import (
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/volume"
+	"cofferdam/sandbox/watch"
 )
 
 const opCreate = "process.Create"
@@ -121,7 +122,7 @@ func (d *Driver) prepare() error {
 		errs = append(errs, mount.Unmount(dir))
 	}
 	for _, name := range folderNames {
-		errs = append(errs, os.RemoveAll(filepath.Join(d.o.Root, name)), os.MkdirAll(filepath.Join(d.o.Root, name), 0o700))
+		errs = append(errs, watch.Remove(filepath.Join(d.o.Root, name)), os.MkdirAll(filepath.Join(d.o.Root, name), 0o700))
 	}
 	if err := errors.Join(append(errs, d.projects.EndLeftovers(d.o.Root))...); err != nil {
 		return fmt.Errorf("end what an earlier keeper left: %w", err)
@@ -138,7 +139,7 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 func (d *Driver) Workspaces(context.Context) ([]sandbox.Workspace, error) {
 	list, err := d.keeps.List()
 	for _, b := range d.All() {
-		volume.Now(list, b.kept)
+		volume.Refresh(list, b.kept)
 	}
 	return list, err
 }

@@ -1,8 +1,6 @@
 package process
 
 import (
-	"time"
-
 	"cofferdam"
 	"cofferdam/sandbox/cgroup"
 )
@@ -13,9 +11,6 @@ var controllers = cgroup.Needs{V1: []string{"memory", "cpu", "pids", "freezer"},
 
 // initThreads is how many threads pid 1 has, and may need, besides what commands have.
 const initThreads = 64
-
-// endPatience is how long the kernel may take to end what was killed.
-const endPatience = 10 * time.Second
 
 // makeGroup makes a box's group with its limits.
 func (d *Driver) makeGroup(box string, l cofferdam.Limits) error {

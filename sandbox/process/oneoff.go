@@ -51,8 +51,8 @@ type OneOff struct {
 	Show []string // absolute paths below Home that stay readable although their names begin with a dot
 	Hide []string // absolute paths that are hidden besides those that always are; missing ones are no error
 
-	// Look is what is known of the host; nil: Run looks. Of one that was begun earlier
-	// nobody has to wait for.
+	// Look is what is known of the host, begun earlier so that it is not waited for;
+	// nil: Run looks.
 	Look *Look
 
 	// Files are small read-only files put over what the host has there, or in

@@ -157,6 +157,9 @@ func beginOf(pid int) (string, error) {
 	return f[19] + " " + strings.TrimSpace(string(boot)), err
 }
 
+// endPatience is how long the kernel may take to end what was killed.
+const endPatience = 10 * time.Second
+
 // endStrays ends boxes of an earlier keeper of this folder: without control groups
 // each is known by its pid 1, with which the kernel ends the rest.
 func (d *Driver) endStrays() error {

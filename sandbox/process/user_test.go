@@ -32,7 +32,7 @@ func TestAsUser(t *testing.T) {
 	}
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
 		"TestUserWatched", "TestUserFullDisk", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory",
-		"TestUserHostView")
+		"TestUserPageTables", "TestUserHostView")
 }
 
 func needUser(t *testing.T) {
@@ -199,7 +199,7 @@ func TestWatchedAsRoot(t *testing.T) {
 	d.o.Watched, d.watched = true, true // as where there are none
 	b := newBox(t, d)
 	s, err := b.Status(t.Context())
-	if err != nil || !slices.Contains(s.Flags, sandbox.LimitsWatched) || slices.Contains(s.Flags, sizedInMemory) {
+	if err != nil || !slices.Contains(s.Flags, sandbox.LimitsWatched) || slices.Contains(s.Flags, sandbox.WorkspaceMemory) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for text, want := range map[string]string{
@@ -236,7 +236,8 @@ print([os.wait()[1] for i in range(8)])'`
 }
 
 // What begins another program by vfork has its memory once: the kernel shows it for
-// both until the other program runs, here until somebody opens a pipe.
+// both until the other program runs, here until somebody opens a pipe: for less than
+// the second in which that is believed.
 func TestUserSpawnCountsOnce(t *testing.T) {
 	needUser(t)
 	b := newBox(t, newDriver(t)) // of 256 MiB
@@ -245,7 +246,7 @@ import os, time
 os.mkfifo("/work/pipe")
 if os.fork() == 0:
     for i in range(3):
-        time.sleep(0.5); os.close(os.open("/work/pipe", os.O_WRONLY))
+        time.sleep(0.2); os.close(os.open("/work/pipe", os.O_WRONLY))
     os._exit(0)
 x = bytearray(150 << 20)
 for i in range(3):
@@ -287,6 +288,26 @@ ctypes.CDLL(None).pthread_exit(None)'`
 	}
 	if got, r := sh(t, small, "cat /tmp/f | wc -c"); got != "20971520" || r.Exit != 0 {
 		t.Errorf("afterwards: %q, %+v", got, r)
+	}
+}
+
+// What finds a process' memory is held too: who reads where nothing is makes it large.
+func TestUserPageTables(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 256 MiB
+	const read = `exec python3 -c '
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for i in range(%d):
+    p = libc.mmap(None, 1 << 30, 1, 0x4022, -1, 0) # to be read, private, without a file, nothing reserved
+    for at in range(0, 1 << 30, 2 << 20): ctypes.c_char.from_address(p + at).value
+print("all")'`
+	if got, r := sh(t, b, fmt.Sprintf(read, 10)); got != "all" || r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
+		t.Errorf("20 MiB: %q, %+v", got, r)
+	}
+	if got, r := sh(t, b, fmt.Sprintf(read, 1000)); got != "" || r.Signal != 9 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("2 GiB of 256 MiB: %q, %+v", got, r)
 	}
 }
 

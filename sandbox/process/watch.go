@@ -57,7 +57,7 @@ func (b *box) beginWatch() (err error) {
 		return sum
 	}
 	w.see.Apart = func() int64 {
-		if b.size() != sizedInMemory {
+		if b.size() != sandbox.WorkspaceMemory {
 			return 0
 		}
 		return w.used(sandbox.WorkDir)

@@ -4,22 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/volume"
-)
-
-// How the size of a workspace is held, as Status says it among the flags.
-const (
-	sizedByQuota = "workspace=project-quota"
-	sizedByImage = "workspace=image"
-	// An ordinary user can mount nothing else that has a size; what is kept is a
-	// folder that is counted: sandbox.WorkspaceWatched.
-	sizedInMemory = "workspace=memory"
 )
 
 // makeWorkspace makes a workspace that cannot grow beyond its size: by project
@@ -44,7 +34,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 		}
 		return volume.Empty(dir)
 	}
-	if b.d.o.User {
+	if b.d.o.User { // who can mount nothing else that has a size
 		return mount.Sized(opCreate, b.path("work"), size)
 	}
 	if quota.Enforced(b.dir) {
@@ -60,7 +50,7 @@ func (b *box) makeWorkspace(ctx context.Context) (err error) {
 	if err := mount.Image(image, dir, false); err != nil {
 		return err
 	}
-	return os.Remove(filepath.Join(dir, "lost+found")) // a workspace starts empty
+	return volume.Empty(dir)
 }
 
 // workspaceError makes err one that a person can read.

@@ -18,6 +18,7 @@ mkdir -p deep/er
 echo one >deep/a
 ln deep/a deep/er/b
 ln -s ../a deep/er/c
+mkdir lost+found && echo kept >lost+found/mine
 mkfifo pipe
 mv deep/er/c deep/er/d
 echo two >>deep/er/b
@@ -52,6 +53,7 @@ test "$(cat deep/a)" = "$(printf 'one\ntwo')"
 test deep/a -ef deep/er/b
 test "$(stat -c %h deep/a)" = 2
 test "$(readlink deep/er/d)" = ../a
+test "$(cat lost+found/mine)" = kept
 test -e "$(printf 'odd\nname \303\251')"
 test "$(stat -c %a,%Y,%u old)" = 640,981173106,1000
 test "$(stat -c %s big)" = 5368709123

@@ -65,7 +65,7 @@ func (s *subject) small(t *testing.T, keep bool, disk int64) (*testBox, sandbox.
 // result runs text and returns what became of it.
 func (b *testBox) result(t *testing.T, text string) (sandbox.Result, string) {
 	t.Helper()
-	r, out, _ := b.do(t, sandbox.Command{Shell: text, Timeout: time.Minute})
+	r, out, _ := b.do(t, sandbox.Command{Shell: text, Timeout: patience})
 	return r, strings.TrimSpace(out)
 }
 
@@ -80,24 +80,24 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 func testWatchedStatus(t *testing.T, s *subject) {
-	for keep, want := range map[bool]string{false: "workspace=memory", true: "workspace=watched"} {
+	for keep, want := range map[bool]string{false: sandbox.WorkspaceMemory, true: sandbox.WorkspaceWatched} {
 		b, _ := s.small(t, keep, 64<<20)
 		st, err := b.Status(testContext(t))
-		if err != nil || !slices.Contains(st.Flags, "limits=watched") || !slices.Contains(st.Flags, want) || (st.Workspace != nil) != keep {
+		if err != nil || !slices.Contains(st.Flags, sandbox.LimitsWatched) || !slices.Contains(st.Flags, want) || (st.Workspace != nil) != keep {
 			t.Errorf("%+v, %v: want %s", st, err, want)
 		}
 	}
 }
 
-// A hog is ended, and the box goes on. It grows no faster than a watch on a busy
-// machine looks.
+// A hog is ended, and the box goes on. It grows by 100 MiB a second, so that a watch on
+// a busy machine sees it before it has more than gVisor's reserve, at which the box ends.
 func testWatchedMemory(t *testing.T, s *subject) {
 	b, _ := s.small(t, false, 64<<20)
-	const hog = "exec python3 -c 'import time\nx = []\nwhile len(x) < %: x.append(bytearray(20 << 20)); time.sleep(0.05)'"
-	if r, _ := b.result(t, strings.Replace(hog, "%", "10", 1)); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
+	const hog = "exec python3 -c 'import time\nx = []\nwhile len(x) < %: x.append(bytearray(10 << 20)); time.sleep(0.1)'"
+	if r, _ := b.result(t, strings.Replace(hog, "%", "20", 1)); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
 		t.Errorf("200 MiB of 512: %+v", r)
 	}
-	if r, _ := b.result(t, strings.Replace(hog, "%", "100", 1)); r.Signal == 0 || r.Lost || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+	if r, _ := b.result(t, strings.Replace(hog, "%", "200", 1)); r.Signal == 0 || r.Lost || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("2 GiB of 512 MiB: %+v", r)
 	}
 	if r, got := b.result(t, "echo on"); got != "on" || r.Exit != 0 {
@@ -109,6 +109,7 @@ func testWatchedMemory(t *testing.T, s *subject) {
 func testWatchedLeftover(t *testing.T, s *subject) {
 	b, _ := s.small(t, false, 64<<20)
 	const hog = `setsid python3 -c 'import os, time
+while not os.path.exists("/tmp/go"): time.sleep(0.05)
 x = []
 while len(x) < 96: x.append(bytearray(16 << 20)); time.sleep(0.1)
 open("/work/over", "w").close(); time.sleep(600)' >/dev/null 2>&1 & echo there`
@@ -117,6 +118,9 @@ open("/work/over", "w").close(); time.sleep(600)' >/dev/null 2>&1 & echo there`
 	}
 	if jobs, err := b.Jobs(testContext(t)); err != nil || len(jobs) == 0 {
 		t.Fatalf("control: it is not there: %+v, %v", jobs, err)
+	}
+	if r, _ := b.result(t, "touch /tmp/go"); r.Exit != 0 {
+		t.Fatalf("%+v", r)
 	}
 	until(t, "it is ended", func() bool {
 		jobs, err := b.Jobs(testContext(t))
@@ -217,7 +221,7 @@ func testWatchedFiles(t *testing.T, s *subject) {
 	if r, _ := b.result(t, "cd /work && seq 3000 | xargs touch && sleep 3"); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin: 4096 may be
 		t.Errorf("3000 files: %+v, %+v", r, s.workspace(t, spec.Workspace))
 	}
-	b.wantEnded(t, "cd /work && seq 3000 6000 | xargs touch; exec sleep 50")
+	b.wantEnded(t, "cd /work && seq 3000 6000 | xargs touch; exec sleep 150")
 	if r, _ := b.result(t, "rm /work/*"); r.Exit != 0 {
 		t.Errorf("making room: %+v", r)
 	}
@@ -229,7 +233,7 @@ func testWatchedFiles(t *testing.T, s *subject) {
 func testEndsForWriting(t *testing.T, s *subject) {
 	for name, c := range map[string]struct{ text, why string }{
 		"nobody's": {"(setsid sh -c 'while ! test -e /tmp/go; do sleep 0.1; done; sleep 5; cat /dev/zero >/work/x' >/dev/null 2>&1 &); touch /tmp/go", "writes on"},
-		"deep":     {"cd /work; for i in $(seq 300); do mkdir d && cd d || exit 3; done; exec sleep 50", "nested more than"},
+		"deep":     {"cd /work; for i in $(seq 300); do mkdir d && cd d || exit 3; done; exec sleep 150", "nested more than"},
 	} {
 		b, spec := s.small(t, true, 64<<20)
 		if err := b.Start(testContext(t), sandbox.Command{ID: "one", Shell: c.text}); err != nil {

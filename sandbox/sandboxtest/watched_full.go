@@ -17,9 +17,10 @@ import (
 // fullDisk is the size of the disk that FullDisk fills, in bytes.
 const fullDisk = 96 << 20
 
-// FullDisk fills the disk of a driver's state folder, whose workspaces are folders
-// on it: what a box writes fails there and then and it is told why; it goes on, can make room,
-// is ended and its workspace removed, all while the disk is full. open returns a driver with a state folder.
+// FullDisk fills the disk of a driver's state folder, whose workspaces are folders on
+// it: what a box writes fails there and then, and it is told why; it goes on, can make
+// room, is ended and its workspace removed, all while the disk is full. open returns a
+// driver with a state folder.
 func FullDisk(t *testing.T, open func(t *testing.T, root string) sandbox.Driver) {
 	root, err := os.MkdirTemp("/tmp", "cf-") // short: there are sockets in it
 	if err == nil {

@@ -65,3 +65,15 @@ func (s *Store) note(folder string, a sandbox.Workspace) error {
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
 }
+
+// About describes a hold as Status does; nil for none.
+func (h *Hold) About() *sandbox.Workspace {
+	if h == nil {
+		return nil
+	}
+	w := h.Workspace
+	if h.live != nil {
+		w.Used = h.live.Held()
+	}
+	return &w
+}

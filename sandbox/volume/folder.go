@@ -29,8 +29,9 @@ func (h *Hold) Watched(dir string, box watch.Box) *watch.Folder {
 	return h.live
 }
 
-// Now puts into a list of workspaces what is known of those that boxes have.
-func Now(list []sandbox.Workspace, holds ...*Hold) {
+// Refresh puts into a list of workspaces what was counted last of those that boxes
+// have as folders.
+func Refresh(list []sandbox.Workspace, holds ...*Hold) {
 	for _, h := range holds {
 		for i := range list {
 			if h != nil && h.live != nil && list[i].ID == h.ID {
@@ -70,7 +71,7 @@ func (s *Store) bearable(ctx context.Context, a *sandbox.Workspace) error {
 		return nil
 	}
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Exhausted, Subject: "workspace " + string(a.ID), Reason: reason,
+		Op: opAttach, Kind: cofferdam.Exhausted, Subject: "workspace " + string(a.ID), Reason: reason,
 		Hint: "remove it: cofferdam workspace remove",
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/sandboxtest"
 	"cofferdam/sandbox/watch"
 )
 
@@ -46,5 +47,7 @@ func TestFolders(t *testing.T) {
 	must(t, os.MkdirAll(h.Image+strings.Repeat("/d", watch.MaxDepth), 0o700), h.Release(nil))
 	_, err = s.Attach(t.Context(), Want{first, 3, boxA, small}, "")
 	wantKind(t, err, cofferdam.Exhausted)
+	sandboxtest.Nest(t, h.Image+strings.Repeat("/d", watch.MaxDepth), 2000) // deeper than a keeper may have files open
+	sandboxtest.FewFiles(t)
 	must(t, s.Remove(first))
 }

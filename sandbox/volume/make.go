@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 )
 
@@ -61,23 +60,13 @@ func unmount(dir string) error {
 	}
 }
 
-// Empty removes what mkfs puts into a file system: a workspace starts empty.
+// Empty removes what mkfs puts into a file system: a workspace starts empty. What
+// somebody has put in its place, or e2fsck into it, stays.
 func Empty(dir string) error {
-	err := os.Remove(dir + "/lost+found")
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) { // it was removed before, or e2fsck has put something there
+	path := dir + "/lost+found"
+	err := unix.Rmdir(path)
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
-	return err
-}
-
-// About describes a hold as Status does; nil for none.
-func (h *Hold) About() *sandbox.Workspace {
-	if h == nil {
-		return nil
-	}
-	w := h.Workspace
-	if h.live != nil {
-		w.Used = h.live.Held()
-	}
-	return &w
+	return &os.PathError{Op: "remove", Path: path, Err: err}
 }

@@ -2,9 +2,10 @@
 // the boxes that have them and the process that made them.
 //
 // It mounts no image: what is in one was written by an agent, perhaps through a
-// kernel of its own. It looks only into a file system that a driver has mounted. The invariants: an image has one
-// holder at a time, who comes with an epoch below one that was seen gets nothing,
-// and a holder lets go only once all it wrote is on the host's disk.
+// kernel of its own. It looks only into a file system that a driver has mounted. The
+// invariants: a workspace has one holder at a time, who comes with an epoch below one
+// that was seen gets nothing, and a holder lets go only once all it wrote is on the
+// host's disk.
 //
 // On disk, below the folder given to Open:
 //
@@ -37,7 +38,10 @@ import (
 	"cofferdam/sandbox/watch"
 )
 
-const op = "disk.Attach"
+const (
+	opAttach = "volume.Attach"
+	opRemove = "volume.Remove"
+)
 
 // MaxWorkspaces bounds those of one tier on one host. Each is a folder and a
 // sparse file; the bound in bytes is the server's.
@@ -87,7 +91,7 @@ func (s *Store) dropHalf() error {
 				errs = append(errs, err)
 				continue
 			}
-			errs = append(errs, os.RemoveAll(path), l.Close())
+			errs = append(errs, watch.Remove(path), l.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -128,17 +132,17 @@ func (s *Store) Attach(ctx context.Context, w Want, ready string) (*Hold, error)
 	}
 	l, box, err := s.lock(w.ID, w.Box)
 	if err != nil {
-		return nil, wrap(w.ID, err)
+		return nil, wrap(opAttach, w.ID, err)
 	}
 	if l == nil {
-		return nil, held(op, w.ID, box)
+		return nil, held(opAttach, w.ID, box)
 	}
 	h, err := s.take(ctx, w, ready)
 	if err != nil {
 		if !s.Has(w.ID) { // no more than a lock is left of it
 			err = errors.Join(err, os.Remove(l.Name()))
 		}
-		return nil, wrap(w.ID, errors.Join(err, l.Close()))
+		return nil, wrap(opAttach, w.ID, errors.Join(err, l.Close()))
 	}
 	h.lock = l
 	return h, nil
@@ -211,9 +215,9 @@ func (s *Store) heldBy(id sandbox.WorkspaceID) cofferdam.BoxID {
 func (s *Store) check(w Want) error {
 	switch {
 	case !w.ID.Valid():
-		return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: fmt.Sprintf("workspace %.64q", string(w.ID)), Reason: `not "w-" and 32 hexadecimal digits`}
+		return &cofferdam.Error{Op: opAttach, Kind: cofferdam.Invalid, Subject: fmt.Sprintf("workspace %.64q", string(w.ID)), Reason: `not "w-" and 32 hexadecimal digits`}
 	case w.Epoch < 0 || w.Size <= 0 || w.Box == "":
-		return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "workspace " + string(w.ID), Reason: "its epoch is below zero, or it has no size or no box"}
+		return &cofferdam.Error{Op: opAttach, Kind: cofferdam.Invalid, Subject: "workspace " + string(w.ID), Reason: "its epoch is below zero, or it has no size or no box"}
 	}
 	return nil
 }
@@ -230,7 +234,7 @@ func (s *Store) take(ctx context.Context, w Want, ready string) (*Hold, error) {
 	}
 	if w.Epoch < a.Epoch {
 		return nil, &cofferdam.Error{
-			Op: op, Kind: cofferdam.Conflict, Subject: "workspace " + string(w.ID),
+			Op: opAttach, Kind: cofferdam.Conflict, Subject: "workspace " + string(w.ID),
 			Reason: fmt.Sprintf("it was asked for with epoch %d, and epoch %d has had it", w.Epoch, a.Epoch),
 			Hint:   "a later session goes on with it; this one is over",
 		}
@@ -264,7 +268,7 @@ func (s *Store) add(ctx context.Context, w Want, ready string) (sandbox.Workspac
 	}
 	if len(all) >= 2*MaxWorkspaces { // a folder and a lock each
 		return a, &cofferdam.Error{
-			Op: op, Kind: cofferdam.Exhausted, Subject: "workspace " + string(w.ID), Reason: fmt.Sprintf("this host keeps %d of tier %s already", MaxWorkspaces, s.tier),
+			Op: opAttach, Kind: cofferdam.Exhausted, Subject: "workspace " + string(w.ID), Reason: fmt.Sprintf("this host keeps %d of tier %s already", MaxWorkspaces, s.tier),
 			Hint: "remove some: cofferdam workspace list",
 		}
 	}
@@ -272,7 +276,7 @@ func (s *Store) add(ctx context.Context, w Want, ready string) (sandbox.Workspac
 		return a, err
 	}
 	half := s.folder(w.ID) + ".new"
-	err = errors.Join(os.RemoveAll(half), os.Mkdir(half, 0o700))
+	err = errors.Join(watch.Remove(half), os.Mkdir(half, 0o700))
 	if err == nil && ready != "" {
 		err = os.Rename(ready, filepath.Join(half, imageFile))
 	} else if err == nil {
@@ -295,16 +299,12 @@ func (s *Store) add(ctx context.Context, w Want, ready string) (sandbox.Workspac
 
 // room refuses what could not grow to its size.
 func (s *Store) room(need int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		return &fs.PathError{Op: "look at", Path: s.dir, Err: err}
-	}
-	free := int64(st.Bavail) * st.Bsize
-	if free >= need {
-		return nil
+	free, _, err := watch.Space(s.dir)
+	if err != nil || free >= need {
+		return err
 	}
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Exhausted, Subject: "workspace",
+		Op: opAttach, Kind: cofferdam.Exhausted, Subject: "workspace",
 		Reason: fmt.Sprintf("it may grow by %d MiB, and %d MiB are free on the disk of the state folder", need>>20, free>>20),
 		Hint:   "free space there, remove workspaces with cofferdam workspace remove, or give a smaller limit of disk",
 	}
@@ -384,25 +384,24 @@ func (s *Store) List() ([]sandbox.Workspace, error) {
 
 // Remove removes a workspace that no box has.
 func (s *Store) Remove(id sandbox.WorkspaceID) error {
-	const op = "disk.Remove"
 	if !id.Valid() {
-		return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: fmt.Sprintf("workspace %.64q", string(id)), Reason: `not "w-" and 32 hexadecimal digits`}
+		return &cofferdam.Error{Op: opRemove, Kind: cofferdam.Invalid, Subject: fmt.Sprintf("workspace %.64q", string(id)), Reason: `not "w-" and 32 hexadecimal digits`}
 	}
 	l, box, err := s.lock(id, "")
 	if err != nil {
-		return wrap(id, err)
+		return wrap(opRemove, id, err)
 	}
 	if l == nil {
-		return held(op, id, box)
+		return held(opRemove, id, box)
 	}
 	gone := s.folder(id) + ".gone"
 	if err = os.Rename(s.folder(id), gone); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	} else if err == nil {
-		err = errors.Join(syncFile(s.dir), os.RemoveAll(gone))
+		err = errors.Join(syncFile(s.dir), watch.Remove(gone))
 	}
 	if err := errors.Join(err, os.Remove(l.Name()), l.Close()); err != nil {
-		return wrap(id, err)
+		return wrap(opRemove, id, err)
 	}
 	return nil
 }
@@ -450,7 +449,7 @@ func idle(ctx context.Context, image string) error {
 }
 
 // wrap makes err one that a person can read.
-func wrap(id sandbox.WorkspaceID, err error) error {
+func wrap(op string, id sandbox.WorkspaceID, err error) error {
 	var known *cofferdam.Error
 	if errors.As(err, &known) {
 		return err

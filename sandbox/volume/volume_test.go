@@ -62,6 +62,9 @@ func TestOneHolder(t *testing.T) {
 			t.Errorf("does not name the box: %v", err)
 		}
 		wantKind(t, at.Remove(first), cofferdam.Conflict)
+		if e := (*cofferdam.Error)(nil); !errors.As(at.Remove(first), &e) || e.Op != "volume.Remove" {
+			t.Errorf("removing it is called %+v", e)
+		}
 		if all, err := at.List(); err != nil || len(all) != 1 || all[0].Box != boxA || all[0].Epoch != 3 {
 			t.Errorf("listed: %+v %v", all, err)
 		}

@@ -12,10 +12,11 @@
 // The caller starts cofferdam-init as "cofferdam-init --box S P": S is a
 // descriptor of one end of a SOCK_SEQPACKET pair, P one of a file with the plan.
 // With WireFirst behind them the network device of a one-off box is made before the
-// first "go on", while the caller still plans the rest. Each message to the caller is the JSON of Report; with Report.Wire the TAP
-// descriptor comes along. The caller sends single bytes: 0 is "go on", what
-// pid 1 waits for before it begins and after Report.Wire; any other is a
-// signal for the command alone, and comes to nothing before there is one. The command is in the process group of pid 1,
+// first "go on", while the caller still plans the rest. Each message to the caller is
+// the JSON of Report; with Report.Wire the TAP descriptor comes along. The caller sends
+// single bytes: 0 is "go on", what pid 1 waits for before it begins and after
+// Report.Wire; any other is a signal for the command alone, and comes to nothing before
+// there is one. The command is in the process group of pid 1,
 // which is one of their own, so that a signal to the group, as a terminal sends
 // it, reaches what the command has started too, and one that the command sends
 // to its own group reaches nothing outside.

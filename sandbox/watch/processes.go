@@ -119,16 +119,26 @@ func (p *Processes) Descriptors(yield func(*os.File) bool) {
 }
 
 // status says what a process holds, with all that it shares; nothing of one that
-// was killed.
+// was killed. What finds its memory for it counts: by reading where nothing is, a
+// process makes that large and has no memory.
 func status(proc *os.Root, pid string) (anon, shared int64) {
+	text := living(proc, pid)
+	return Kilobytes(text, "RssAnon") + Kilobytes(text, "VmSwap") + Kilobytes(text, tables), Kilobytes(text, "RssShmem")
+}
+
+// tables is the line that says what finds a process' memory.
+const tables = "VmPTE"
+
+// living is the status of a process; nil if it is gone or was killed.
+func living(proc *os.Root, pid string) []byte {
 	text, err := proc.ReadFile(pid + "/status")
 	if err != nil || dying(text) {
-		return 0, 0
+		return nil
 	}
 	if state := Field(text, "State"); bytes.HasPrefix(state, []byte("Z")) && !Dead(text) {
 		text = thread(proc, pid) // its first thread has ended and shows nothing
 	}
-	return Kilobytes(text, "RssAnon") + Kilobytes(text, "VmSwap"), Kilobytes(text, "RssShmem")
+	return text
 }
 
 // thread is the status of one thread of a process that still runs.
@@ -143,14 +153,16 @@ func thread(proc *os.Root, pid string) []byte {
 
 // exactly says what a process holds, with its part of what it shares.
 func exactly(proc *os.Root, pid string) (anon, shared int64) {
-	if anon, shared = status(proc, pid); anon+shared == 0 {
+	status := living(proc, pid) // before what takes longer
+	if status == nil {
 		return 0, 0
 	}
+	own := Kilobytes(status, tables)
 	text, err := proc.ReadFile(pid + "/smaps_rollup")
 	if err != nil {
-		return anon, shared
+		return own + Kilobytes(status, "RssAnon") + Kilobytes(status, "VmSwap"), Kilobytes(status, "RssShmem")
 	}
-	return Kilobytes(text, "Pss_Anon") + Kilobytes(text, "SwapPss"), Kilobytes(text, "Pss_Shmem")
+	return own + Kilobytes(text, "Pss_Anon") + Kilobytes(text, "SwapPss"), Kilobytes(text, "Pss_Shmem")
 }
 
 // youth is how long a process may take to become another program.

@@ -88,6 +88,63 @@ func TestRecordOfTheRun(t *testing.T) {
 	}
 }
 
+// early is a way out whose box has sent something before it is connected.
+type early struct {
+	outside.Way
+	connected func() error
+}
+
+func (e early) Connect(*os.File) error { return e.connected() }
+
+// TestFirstEntry: nothing goes on record before the run knows that it is served, nor
+// after it heard that it is not.
+func TestFirstEntry(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("no device")} {
+		run, r := pair(t)
+		recorded := make(chan error, 1)
+		connecting := make(chan bool, 1)
+		go func() {
+			served, err := r.connect(early{connected: func() error {
+				if r.mu.TryLock() {
+					r.mu.Unlock()
+					t.Error("something can go on record before the word that this serves")
+				}
+				go func() {
+					_, err := r.Record(context.Background(), cofferdam.Event{Kind: cofferdam.EventConnect, Resource: "first.test:443"})
+					recorded <- err
+				}()
+				return failure
+			}}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			connecting <- served
+		}()
+		var e outside.Entry
+		if err := outside.Receive(run, &e); err != nil || e.Event.Kind != "" || (e.Error == "") != (failure == nil) {
+			t.Errorf("%+v, %v", e, err)
+		}
+		if served := <-connecting; served != (failure == nil) {
+			t.Errorf("served: %v, %v", served, failure)
+		}
+		if failure != nil {
+			if <-recorded == nil {
+				t.Error("on record of a run that is not served")
+			}
+			continue
+		}
+		if err := outside.Receive(run, &e); err != nil || e.Event.Resource != "first.test:443" {
+			t.Errorf("%+v, %v", e, err)
+		}
+		if err := outside.Send(run, outside.Answer{Event: e.Event}); err != nil {
+			t.Error(err)
+		}
+		if err := <-recorded; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestOtherRelease: a run of another release is told so, and is not served.
 func TestOtherRelease(t *testing.T) {
 	run, talk := net.Pipe()

@@ -40,6 +40,8 @@ func Main(ctx context.Context, args []string) error {
 	if len(args) != 0 {
 		return errors.New("it is started by cofferdam run, not by hand")
 	}
+	// It was started by a descriptor, whose number would be its name among processes.
+	_ = os.WriteFile("/proc/self/comm", []byte("cofferdam-wire"), 0) // a Mac has no such file
 	for _, fd := range []int{talkDescriptor, tapDescriptor} {
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return errors.New("it is started by cofferdam run, not by hand")

@@ -25,10 +25,7 @@ func Serve(ctx context.Context, talk io.ReadWriteCloser, tap *os.File) error {
 	if err != nil {
 		return errors.Join(outside.Send(talk, outside.Entry{Error: err.Error()}), tap.Close())
 	}
-	if err := w.Connect(tap); err != nil {
-		return errors.Join(outside.Send(talk, outside.Entry{Error: err.Error()}), w.Close())
-	}
-	if err := r.send(outside.Entry{}); err != nil {
+	if served, err := r.connect(w, tap); !served {
 		return errors.Join(err, w.Close())
 	}
 	if !r.listen() { // there is nobody to put anything on record
@@ -60,6 +57,21 @@ type remote struct {
 	mu      sync.Mutex // held from an entry to its answer
 	gone    bool       // guarded by mu
 	writing sync.Mutex
+}
+
+// connect serves the box whose network device is tap, and tells the run. A packet
+// waits in the device; what it asks for goes on record once the run knows that it
+// is served, which would take an earlier entry for that word, and leave it out.
+func (r *remote) connect(w outside.Way, tap *os.File) (served bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var first outside.Entry
+	if err := w.Connect(tap); err != nil {
+		first.Error = err.Error()
+	}
+	err = r.send(first)
+	r.gone = err != nil || first.Error != ""
+	return !r.gone, err
 }
 
 // Record implements cofferdam.Recorder.

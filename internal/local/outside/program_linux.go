@@ -18,8 +18,11 @@ import (
 	"cofferdam"
 )
 
-// Program are the gateways in a program of their own: the path of cofferdam-wire.
-type Program string
+// Program are the gateways in a program of their own.
+type Program struct {
+	File   string   // cofferdam-wire
+	Writes []string // folders that the command can write, without links
+}
 
 // endPatience is how long the program may take to end what it serves: longer than
 // a wire waits for its connections.
@@ -29,7 +32,7 @@ const endPatience = 15 * time.Second
 func (p Program) Trust(ctx context.Context, keys string, roots []byte) (Trust, error) {
 	var t Trust
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, string(p), "trust", keys)
+	cmd := exec.CommandContext(ctx, p.File, "trust", keys)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(roots), &said
 	out, err := cmd.Output()
 	if text := strings.TrimSpace(strings.TrimPrefix(said.String(), "cofferdam-wire: ")); err != nil && text != "" {
@@ -41,21 +44,19 @@ func (p Program) Trust(ctx context.Context, keys string, roots []byte) (Trust, e
 	return t, Receive(bytes.NewReader(out), &t)
 }
 
-// Open implements Gateways. The program is not started before it is needed.
+// Open implements Gateways. The program is not started before it is needed, but
+// held from now on, before the command begins.
 func (p Program) Open(_ context.Context, s Setup, record cofferdam.Recorder) (Way, error) {
-	info, err := os.Stat(string(p))
-	if err == nil && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
-		err = errors.New("it is no program")
-	}
+	held, err := p.hold()
 	if err != nil {
 		return nil, p.unusable(err)
 	}
-	return &far{program: p, setup: s, record: record, over: make(chan struct{})}, nil
+	return &far{program: p, held: held, setup: s, record: record, over: make(chan struct{})}, nil
 }
 
 func (p Program) unusable(err error) error {
 	return &cofferdam.Error{
-		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "program " + string(p), Reason: err.Error(),
+		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "program " + p.File, Reason: err.Error(),
 		Hint: "install all programs of one release together: make build", Err: err,
 	}
 }
@@ -63,6 +64,7 @@ func (p Program) unusable(err error) error {
 // far is a way out that another program serves from the first packet on.
 type far struct {
 	program Program
+	held    *os.File // what is started
 	setup   Setup
 	record  cofferdam.Recorder
 	over    chan struct{} // closed by End
@@ -72,6 +74,7 @@ type far struct {
 	ended  bool     // guarded by mu
 	tap    *os.File // until the program has it; guarded by mu
 	talk   *os.File // with the program; nil before it was started; guarded by mu
+	told   bool     // the program knows what is to be served; guarded by mu
 	kill   func()   // ends the program; like talk
 	failed error    // why it did not serve; until serving is closed that of mu
 }
@@ -105,7 +108,7 @@ func sends(device uintptr) bool {
 func (f *far) serve() {
 	cmd, err := f.start()
 	if err == nil && cmd != nil {
-		err = errors.Join(f.write(), cmd.Wait())
+		err = reason(f.write(), cmd.Wait())
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,6 +122,15 @@ func (f *far) serve() {
 		}
 	}
 	f.failed = err
+}
+
+// reason is why the program does not serve any more: what it said itself, else how
+// it ended, which the end of the talk follows from.
+func reason(talk, ended error) error {
+	if said := (*cofferdam.Error)(nil); ended == nil || errors.As(talk, &said) {
+		return talk
+	}
+	return ended
 }
 
 // start starts the program; nil if nothing is to be served any more.
@@ -135,9 +147,10 @@ func (f *far) start() (*exec.Cmd, error) {
 	theirs := os.NewFile(uintptr(ends[1]), "talk")
 	defer theirs.Close()
 	talk := os.NewFile(uintptr(ends[0]), "talk")
-	cmd := exec.Command(string(f.program))
+	cmd := exec.Command("/proc/self/fd/5") // the third of ExtraFiles: no name leads elsewhere meanwhile
+	cmd.Args = []string{f.program.File}
 	cmd.Stderr = os.Stderr
-	cmd.ExtraFiles = []*os.File{theirs, f.tap}
+	cmd.ExtraFiles = []*os.File{theirs, f.tap, f.held}
 	// What a terminal sends is for the command, not for its network.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := errors.Join(cmd.Start(), f.tap.Close()); err != nil {
@@ -150,7 +163,7 @@ func (f *far) start() (*exec.Cmd, error) {
 
 // write is the record of what the program does.
 func (f *far) write() error {
-	err := Send(f.talk, f.setup)
+	err := f.tell()
 	for first := true; err == nil; first = false {
 		var e Entry
 		switch err = Receive(f.talk, &e); {
@@ -172,6 +185,19 @@ func (f *far) write() error {
 	closed := f.talk.Close()
 	if errors.Is(err, io.EOF) {
 		return closed
+	}
+	return err
+}
+
+// tell says what is to be served, and that it is over if that came first: a program
+// that is told to end before anything else cannot know what it is told.
+func (f *far) tell() error {
+	err := Send(f.talk, f.setup)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told = true
+	if err == nil && f.ended {
+		err = Send(f.talk, Answer{End: true})
 	}
 	return err
 }
@@ -198,7 +224,7 @@ func (f *far) End() {
 	if f.tap != nil {
 		_ = f.tap.SetReadDeadline(time.Now()) // it can be waited for
 	}
-	if f.talk != nil {
+	if f.told {
 		_ = Send(f.talk, Answer{End: true}) // or it has ended
 	}
 }
@@ -207,8 +233,9 @@ func (f *far) End() {
 func (f *far) Close() error {
 	f.End()
 	if f.serving == nil {
-		return nil
+		return f.held.Close()
 	}
+	defer f.held.Close() // it was only read
 	select {
 	case <-f.serving:
 	case <-time.After(endPatience):

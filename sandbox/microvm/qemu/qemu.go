@@ -131,13 +131,15 @@ func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error)
 	v := &machine{p: p, line: line, incoming: m.Incoming}
 	starting, cancel := context.WithTimeout(ctx, qemuStart)
 	defer cancel()
-	if v.qmp, err = dialQMP(starting, ours); err == nil {
+	if v.qmp, err = dialQMP(starting, ours); err != nil {
+		err = errors.Join(err, p.LastWords(starting, vmm.EndPatience))
+	} else {
 		err = vmm.Confined(p.PID, m.UID)
 	}
 	if err != nil {
 		p.Kill()
 		line.Close()
-		return nil, errors.Join(err, fmt.Errorf("it printed: %.500s", p.Words()))
+		return nil, err
 	}
 	return v, nil
 }

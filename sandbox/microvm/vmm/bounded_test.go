@@ -1,8 +1,10 @@
 package vmm
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,5 +52,45 @@ func TestMonitorFillsNoDisk(t *testing.T) {
 		if most > 0 && info.Size() > want || most == 0 && info.Size() < want {
 			t.Errorf("with a bound of %d it wrote %d bytes: %s", most, info.Size(), p.Words())
 		}
+	}
+}
+
+// TestLastWords wants to be told how a monitor ended that is still there when it is
+// asked, and that one has not ended.
+func TestLastWords(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("not run here: needs root")
+	}
+	for want, end := range map[string]func(*Process, *os.File){
+		"its monitor ended (exit status 0): read good":               func(_ *Process, told *os.File) { _, _ = told.WriteString("good\n") },
+		"its monitor ended (exit status 3): read":                    func(_ *Process, told *os.File) { told.Close() },
+		"its monitor ended (signal: killed):":                        func(p *Process, _ *os.File) { p.Kill() },
+		"its monitor has not ended; it printed:":                     nil,
+		"its monitor ended (signal: killed): ended by the driver: t": func(p *Process, _ *os.File) { p.KillFor("t") },
+	} {
+		begin, told, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Program{
+			Path: "/usr/bin/dash", Root: t.TempDir(), UID: testUser, Files: []*os.File{begin},
+			Args: []string{"-c", `read x <&3; r=$?; echo "read $x"; [ $r = 0 ] || exit 3`},
+		}.Start()
+		begin.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if end == nil {
+			cancel()
+		} else {
+			go end(p, told)
+		}
+		if got := p.LastWords(ctx, time.Minute); !strings.Contains(got.Error(), want) {
+			t.Errorf("%v, want %s", got, want)
+		}
+		cancel()
+		p.Kill()
+		told.Close()
 	}
 }

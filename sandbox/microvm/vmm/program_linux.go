@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/cgroup"
@@ -197,7 +198,7 @@ func (p *Process) While(ctx context.Context) (context.Context, context.CancelFun
 	go func() {
 		select {
 		case <-p.Ended:
-			cancel(fmt.Errorf("the monitor has ended: %.500s", p.Words()))
+			cancel(p.ending())
 		case <-ctx.Done():
 		}
 	}()
@@ -212,6 +213,34 @@ func (p *Process) Over() bool {
 	default:
 		return false
 	}
+}
+
+// EndPatience is how long a monitor may take to be gone once its machine has ended:
+// its sockets close first.
+const EndPatience = 2 * time.Second
+
+// LastWords waits for the program's end, for so long at most, and says how it ended
+// and what it printed.
+func (p *Process) LastWords(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-p.Ended:
+	case <-ctx.Done():
+	}
+	if !p.Over() {
+		return fmt.Errorf("its monitor has not ended; it printed: %.500s", p.Words())
+	}
+	return p.ending()
+}
+
+// ending says how the program ended and what it printed.
+func (p *Process) ending() error {
+	how := "exit status 0"
+	if p.Err != nil {
+		how = p.Err.Error()
+	}
+	return fmt.Errorf("its monitor ended (%s): %.500s", how, p.Words())
 }
 
 // KillFor ends the program for a reason, which Words repeats. It does not wait: the
