@@ -89,7 +89,10 @@ const (
 	EventApprovalAsk    = "approval.ask"
 	EventApprovalAnswer = "approval.answer"
 	EventApprovalEnd    = "approval.end"
-	EventLand           = "merge.land"
+	// Of documents of policy, in the host log.
+	EventPolicyPropose = "policy.propose"
+	EventPolicyChange  = "policy.change"
+	EventLand          = "merge.land"
 	// Of a workspace that outlives its boxes, in the host log.
 	EventWorkspaceNotice = "workspace.notice" // it will be removed
 	EventWorkspaceExport = "workspace.export" // what is in it and nowhere else is in a bundle

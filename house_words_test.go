@@ -369,7 +369,7 @@ func TestWords(t *testing.T) {
 	}
 	prefixes := map[string]string{
 		"exec": "sandbox", "agent": "agent", "egress": "gateway/egress", "wire": "gateway/wire", "git": "gateway/git",
-		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace", "workspace": "workspace", "approval": "approval", "identity": "identity",
+		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace", "workspace": "workspace", "approval": "approval", "identity": "identity", "policy": "policy",
 	}
 	for _, m := range regexp.MustCompile(`= "([a-z]+)\.[a-z]+"`).FindAllStringSubmatch(string(text), -1) {
 		dir, ok := prefixes[m[1]]
@@ -377,7 +377,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("event prefix %q is no room", m[1])
 		}
 	}
-	for _, noun := range []string{"task", "session", "merge", "repo", "model", "trace", "proof", "workspace"} {
+	for _, noun := range []string{"task", "session", "merge", "repo", "model", "trace", "proof", "workspace", "approval", "policy"} {
 		if _, err := os.Stat(filepath.Join("internal/cli", noun+".go")); err != nil {
 			t.Errorf("the noun %s has no file of its name in internal/cli", noun)
 		}

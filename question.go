@@ -62,31 +62,6 @@ type Answer struct {
 type Bounds struct {
 	Entry   string  `json:"entry"`           // as in a list of the policy's section, such as api.example.com
 	Seconds float64 `json:"seconds"`         // 1 to 86,400
-	Bytes   int64   `json:"bytes,omitempty"` // both ways; 0: as the task's budget has it
-}
-
-// PolicyState is what became of a version of a policy.
-type PolicyState string
-
-// The states of a version. The highest that is taken counts.
-const (
-	PolicyProposed PolicyState = "proposed"
-	PolicyTaken    PolicyState = "taken"
-	PolicyRejected PolicyState = "rejected"
-)
-
-// PolicyVersion is one version of the document of a project, or with no project
-// of an organisation.
-type PolicyVersion struct {
-	Schema string `json:"schema"` // cofferdam/policy/v1
-	Scope
-	Version    int64       `json:"version"`
-	Text       string      `json:"text"`
-	Digest     Digest      `json:"digest"` // of the text
-	State      PolicyState `json:"state"`
-	ProposedBy string      `json:"proposed_by"`
-	Proposed   time.Time   `json:"proposed"`
-	DecidedBy  string      `json:"decided_by,omitempty"`
-	Decided    time.Time   `json:"decided,omitzero"`
-	Signature  string      `json:"signature,omitempty"` // note over scope, version, digest and both people
+	Uses    int     `json:"uses,omitempty"`  // acts; 0: as many as fit in the time
+	Bytes   int64   `json:"bytes,omitempty"` // both ways; 0: as the task's budget has it. Refused as long as nobody counts them
 }

@@ -27,7 +27,9 @@ const (
 	MaxMinute   = 20               // and of one task in a minute
 	Quiet       = 60 * time.Second // the same is not asked again for so long after a no
 	MaxComment  = 4096             // bytes
-	maxOpen     = 10_000           // questions that wait at a time, of all tasks
+	MaxOpen     = 86_400           // seconds for which an answer opens something
+	MaxUses     = 100_000          // acts that it opens
+	maxWaiting  = 10_000           // questions that wait at a time, of all tasks
 )
 
 // Store keeps questions. Errors are *cofferdam.Error.
@@ -43,6 +45,9 @@ type Store interface {
 	// UseAnswer takes the one use of an allowed question that has this hash; a conflict if
 	// there is none left.
 	UseAnswer(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error
+	// UseOpening takes one of the acts that the answers to a question opened; a
+	// conflict if there is none left.
+	UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error
 	// EndQuestion ends an open question; one that is not open stays as it is.
 	EndQuestion(ctx context.Context, id cofferdam.QuestionID, state cofferdam.QuestionState, reason string) error
 	// OpenQuestions returns those of all projects that wait.
@@ -162,13 +167,13 @@ func (d *Desk) add(ctx context.Context, q cofferdam.Question) (chan cofferdam.Qu
 	}
 	answered := make(chan cofferdam.Question, 1)
 	d.mu.Lock()
-	full := len(d.waiting) >= maxOpen
+	full := len(d.waiting) >= maxWaiting
 	if !full {
 		d.waiting[q.ID] = answered
 	}
 	d.mu.Unlock()
 	if full {
-		return nil, refused(q, fmt.Sprintf("%d questions wait already", maxOpen), "wait until some are answered")
+		return nil, refused(q, fmt.Sprintf("%d questions wait already", maxWaiting), "wait until some are answered")
 	}
 	if err := d.o.Store.AddQuestion(ctx, q); err != nil {
 		d.forget(q.ID)
@@ -231,7 +236,7 @@ func (d *Desk) Answer(ctx context.Context, scope cofferdam.Scope, id string, see
 	}
 	fields := map[string]string{"allow": fmt.Sprint(a.Allow), "proof": a.Proof, "hash": string(q.Hash), "state": string(state)}
 	if b := a.Bounds; b != nil {
-		fields["entry"], fields["seconds"], fields["bytes"] = b.Entry, fmt.Sprint(b.Seconds), fmt.Sprint(b.Bytes)
+		fields["entry"], fields["seconds"], fields["uses"] = b.Entry, fmt.Sprint(b.Seconds), fmt.Sprint(b.Uses)
 	}
 	if err := d.record(ctx, q, cofferdam.EventApprovalAnswer, a.By, fields); err != nil {
 		return q, err
@@ -262,8 +267,10 @@ func (d *Desk) acceptable(ctx context.Context, op string, q cofferdam.Question, 
 	case !a.Time.Before(q.Expires):
 		return conflict("its time is over", "the agent may ask again")
 	}
-	if b := a.Bounds; b != nil && a.Allow && (b.Seconds < 1 || b.Seconds > 86_400 || b.Bytes < 0 || b.Entry == "") {
-		return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "bounds", Reason: "they need an entry, 1 to 86,400 seconds, and no negative number of bytes"}
+	if b := a.Bounds; b != nil {
+		if why := outOfBounds(*b, a.Allow); why != "" {
+			return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "bounds", Reason: why, Hint: "allow the one act alone, or say what is opened and for how long"}
+		}
 	}
 	if d.o.Policy == nil {
 		return nil // the gateway looks when the act is about to happen
@@ -276,6 +283,28 @@ func (d *Desk) acceptable(ctx context.Context, op string, q cofferdam.Question, 
 		return errors.Join(conflict("the policy is another one than the one that asked", "the agent may ask again"), d.end(ctx, q, cofferdam.QuestionVoid, "the policy was changed while it waited"))
 	}
 	return nil
+}
+
+func outOfBounds(b cofferdam.Bounds, allow bool) string {
+	switch {
+	case !allow:
+		return "a no opens nothing"
+	case b.Entry == "":
+		return "they name no entry"
+	case !(b.Seconds >= 1 && b.Seconds <= MaxOpen):
+		return fmt.Sprintf("%g is not from 1 to %d seconds", b.Seconds, MaxOpen)
+	case b.Uses < 0 || b.Uses > MaxUses:
+		return fmt.Sprintf("%d is not from 1 to %d acts; 0: no bound", b.Uses, MaxUses)
+	case b.Bytes != 0:
+		return "nobody counts the bytes of an opening yet"
+	}
+	return ""
+}
+
+// UseOpening takes one of the acts that the answers to a question opened, of at
+// most so many; a conflict if there is none left.
+func (d *Desk) UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error {
+	return d.o.Store.UseOpening(ctx, id, most)
 }
 
 // Use takes the one act that the answer to id lets pass: hash is that of what is

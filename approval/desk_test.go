@@ -88,6 +88,8 @@ func (m *memory) UseAnswer(_ context.Context, id cofferdam.QuestionID, hash coff
 	return nil
 }
 
+func (m *memory) UseOpening(context.Context, cofferdam.QuestionID, int) error { return nil }
+
 func (m *memory) EndQuestion(_ context.Context, id cofferdam.QuestionID, state cofferdam.QuestionState, reason string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

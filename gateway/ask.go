@@ -8,16 +8,19 @@ import (
 	"fmt"
 
 	"cofferdam"
+	"cofferdam/policy"
 )
 
 // Rules by which an act is refused that a person would have to allow.
 const (
-	RuleNobody   = "nobody-to-ask"  // there is no desk to ask at
-	RuleAnswer   = "not-allowed"    // a person said no, nobody answered, or too much was asked
-	RuleMoved    = "policy-changed" // between question and act
-	RuleUnshown  = "cannot-be-shown"
-	fieldAnswer  = "approval" // id of the question
-	fieldAnswers = "allowed_by"
+	RuleNobody  = "nobody-to-ask"  // there is no desk to ask at
+	RuleAnswer  = "not-allowed"    // a person said no, nobody answered, or too much was asked
+	RuleMoved   = "policy-changed" // between question and act
+	RuleUnshown = "cannot-be-shown"
+
+	fieldAnswer   = "approval" // id of the question
+	fieldAnswers  = "allowed_by"
+	fieldUnopened = "not_opened" // why an answer opens nothing beyond its act
 )
 
 // Asker puts questions to people; package approval offers it.
@@ -26,6 +29,9 @@ type Asker interface {
 	Ask(ctx context.Context, q cofferdam.Question) (cofferdam.Question, error)
 	// Use takes the one act that an answer lets pass; a Conflict if there is none.
 	Use(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error
+	// UseOpening takes one of the acts that an answer opened, of at most so many;
+	// a Conflict if there is none left.
+	UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error
 }
 
 // Shown is what a person sees of an act: its exact bytes.
@@ -47,10 +53,12 @@ func digest(b []byte) cofferdam.Digest {
 }
 
 // ask puts an act before a person and decides anew when there is an answer: what
-// counts is the policy of that moment. The answer is used up by it.
-func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (cofferdam.Event, cofferdam.Decision, error) {
+// counts is the policy of that moment, which has to be the one that asked: base.
+// The answer is used up by it, and what it opens beyond this act is open then.
+func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base cofferdam.Digest) (cofferdam.Event, cofferdam.Decision, error) {
 	refuse := func(rule, reason, hint string) (cofferdam.Event, cofferdam.Decision, error) {
 		d.Verdict, d.Rule, d.Reason, d.Hint, d.Policy = cofferdam.Refused, rule, reason, hint, c.Policy.Digest()
+		r.Query = policy.Query{}
 		e, err := record(ctx, c, r, d)
 		return e, d, err
 	}
@@ -74,10 +82,20 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (coffe
 	if err != nil {
 		return cofferdam.Event{}, d, err
 	}
-	switch again := c.Policy.Decide(r.Query); {
+	g, opens, err := Opening(q)
+	if err == nil && opens {
+		err = c.Policy.Give(g)
+	}
+	if err != nil { // the one act may pass all the same
+		r.Fields = with(r.Fields, fieldUnopened, err.Error())
+	}
+	again, now, err := decide(ctx, c, r)
+	switch {
+	case err != nil:
+		return cofferdam.Event{}, d, err
 	case again.Verdict == cofferdam.Refused:
 		return refuse(again.Rule, again.Reason, again.Hint)
-	case again.Policy != d.Policy && again.Verdict == cofferdam.Asked:
+	case now != base && again.Verdict == cofferdam.Asked:
 		return refuse(RuleMoved, "the policy was changed while a person was asked", "try again: it is asked anew")
 	default:
 		d = again
@@ -88,7 +106,7 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (coffe
 	}
 	d.Verdict = cofferdam.Allowed
 	r.Fields = with(r.Fields, fieldAnswer, string(q.ID), fieldAnswers, people(q))
-	r.Durable = true
+	r.Durable, r.Query = true, policy.Query{} // policy's own answer is on record: that it asked
 	e, err := record(ctx, c, r, d)
 	return e, d, err
 }

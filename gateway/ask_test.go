@@ -18,6 +18,8 @@ type desk struct {
 	answer func(q cofferdam.Question) error
 	asked  []cofferdam.Question
 	uses   map[cofferdam.Digest]int // that are left
+	opened map[cofferdam.QuestionID]int
+	bounds *cofferdam.Bounds // of the answer
 }
 
 func (d *desk) Ask(_ context.Context, q cofferdam.Question) (cofferdam.Question, error) {
@@ -25,7 +27,8 @@ func (d *desk) Ask(_ context.Context, q cofferdam.Question) (cofferdam.Question,
 	d.asked = append(d.asked, q)
 	err := d.answer(q)
 	if err == nil {
-		q.Answers = []cofferdam.Answer{{By: cofferdam.Principal{Kind: cofferdam.Person, Name: "ann"}, Allow: true}}
+		q.Answers = []cofferdam.Answer{{By: cofferdam.Principal{Kind: cofferdam.Person, Name: "ann"}, Allow: true, Bounds: d.bounds, Time: time.Now()}}
+		q.State = cofferdam.QuestionAllowed
 		d.uses[q.Hash]++
 	}
 	return q, err
@@ -36,6 +39,17 @@ func (d *desk) Use(_ context.Context, _ cofferdam.QuestionID, hash cofferdam.Dig
 		return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "no answer is left"}
 	}
 	d.uses[hash]--
+	return nil
+}
+
+func (d *desk) UseOpening(_ context.Context, id cofferdam.QuestionID, most int) error {
+	if d.opened == nil {
+		d.opened = map[cofferdam.QuestionID]int{}
+	}
+	if d.opened[id] >= most {
+		return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "used up"}
+	}
+	d.opened[id]++
 	return nil
 }
 
@@ -105,7 +119,11 @@ func TestHandleTakesNoForAnAnswer(t *testing.T) {
 			d.answer = func(q cofferdam.Question) error { d.uses[q.Hash] = -1; return nil }
 		}, gateway.RuleAnswer},
 		{"another policy meanwhile", func(c *gateway.Caller, d *desk, _ *gateway.Request) {
-			d.answer = func(cofferdam.Question) error { give(t, c, "other.test"); return nil }
+			d.answer = func(cofferdam.Question) error {
+				g := c.Policy.Set().Grant()
+				g.Branch = "refs/heads/other"
+				return c.Policy.Replace(g)
+			}
 		}, gateway.RuleMoved},
 	} {
 		caller, rec, d := asking(t, askAsked)

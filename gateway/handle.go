@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/policy"
 )
 
 // MaxActs is how many acts one session may try, refused ones included. It
@@ -42,7 +43,10 @@ func Handle(ctx context.Context, c *Caller, r Request, forward func(context.Cont
 		return err
 	}
 	defer cancel()
-	d := c.Policy.Decide(r.Query)
+	d, base, err := decide(ctx, c, r)
+	if err != nil {
+		return err
+	}
 	if err := spend(c, &d); err != nil {
 		return err
 	}
@@ -51,7 +55,7 @@ func Handle(ctx context.Context, c *Caller, r Request, forward func(context.Cont
 		return err
 	}
 	if d.Verdict == cofferdam.Asked {
-		if decided, d, err = ask(ctx, c, r, d); err != nil {
+		if decided, d, err = ask(ctx, c, r, d, base); err != nil {
 			return err
 		}
 	}
@@ -81,6 +85,7 @@ func Reject(ctx context.Context, c *Caller, r Request, rule, reason, hint string
 	if err := spend(c, &d); err != nil {
 		return err
 	}
+	r.Query = policy.Query{} // it was not asked: what is refused here may be allowed
 	if _, err := record(ctx, c, r, d); err != nil {
 		return err
 	}
@@ -128,7 +133,7 @@ func record(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (co
 	if d.Would != "" {
 		e.Fields[cofferdam.FieldWould] = d.Would
 	}
-	if text, err := json.Marshal(r.Query); err == nil && r.Query.Action != "" && len(text) <= maxQuery {
+	if text, err := json.Marshal(r.Query); err == nil && r.Query.Action != "" && d.Rule != RuleActs && len(text) <= maxQuery {
 		e.Fields[cofferdam.FieldQuery] = string(text)
 	}
 	e, err := c.Record.Record(ctx, e)

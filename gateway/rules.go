@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -55,6 +56,35 @@ func (r *Rules) Give(given policy.Given) error {
 		}
 		if r.held.CompareAndSwap(s, next) {
 			return nil
+		}
+	}
+}
+
+// Replace puts another grant in the place of what was written and given at the
+// start; what people opened since stays. An error leaves it as it was.
+func (r *Rules) Replace(g policy.Grant) error {
+	for {
+		s := r.Set()
+		g.Given, g.At = s.Grant().Given, r.now()
+		next, err := policy.New(g)
+		if err != nil {
+			return err
+		}
+		if r.held.CompareAndSwap(s, next) {
+			return nil
+		}
+	}
+}
+
+// end takes away what a person opened.
+func (r *Rules) end(id string) {
+	for {
+		s := r.Set()
+		g := s.Grant()
+		g.Given, g.At = slices.DeleteFunc(slices.Clone(g.Given), func(o policy.Given) bool { return o.ID == id }), r.now()
+		next, err := policy.New(g)
+		if err != nil || r.held.CompareAndSwap(s, next) { // less of what compiled before always compiles
+			return
 		}
 	}
 }

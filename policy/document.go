@@ -43,6 +43,8 @@ const (
 
 // Document is a policy as a person wrote it. The format is TOML:
 //
+//	second_person = true           # of an organisation: who proposes a change does not decide about it
+//
 //	[egress]                       # and git, model, tool, secret, exec, file, port, box, merge
 //	deny  = ["*.paste.example"]    # never, whoever allows it
 //	ask   = ["api.example.com"]    # a person answers each time
@@ -74,6 +76,7 @@ type Document struct {
 	Cedar  string
 	Mode   Mode      // LogOnly: what nothing allows passes
 	Until  time.Time // LogOnly ends then
+	Second bool      // of an organisation: a change needs somebody else than who proposed it
 	Tests  []Test
 	Allows []Section // in which it has an allow list, maybe an empty one
 	Limits []Section // in which it has a limit, maybe an empty one
@@ -90,6 +93,7 @@ type Test struct {
 // documentFile is a document as TOML has it.
 type documentFile struct {
 	Mode   Mode       `toml:"mode"`
+	Second bool       `toml:"second_person"`
 	Until  *time.Time `toml:"until"`
 	Egress *struct {
 		sectionFile
@@ -149,7 +153,7 @@ func ParseDocument(name string, text []byte, presets map[string][]string) (Docum
 	if err := dec.Decode(&f); err != nil {
 		return d, badDocument(name, tomlReason(err), err)
 	}
-	d.Cedar, d.Mode = f.Cedar.Text, f.Mode
+	d.Cedar, d.Mode, d.Second = f.Cedar.Text, f.Mode, f.Second
 	if f.Until != nil {
 		d.Until = f.Until.UTC()
 	}
@@ -174,6 +178,8 @@ func badDocument(name, reason string, err error) error {
 
 func (d *Document) checkMode() error {
 	switch {
+	case d.Second && d.Name != OrganizationName:
+		return fmt.Errorf("second_person: only the organisation's document says this")
 	case d.Mode == "":
 		d.Mode = Enforce
 	case d.Mode != Enforce && d.Mode != LogOnly:

@@ -27,6 +27,9 @@ func (s *Set) explain(q Query, rule string) (reason, hint string) {
 		}
 		return fmt.Sprintf("this session may not call %q", shorten(q.Model)), fmt.Sprintf("the model of this task is %q", s.grant.Model)
 	}
+	if sectionOf(q.Action) != "" {
+		return fmt.Sprintf("%s %q is refused by rule %q", q.Action, shorten(q.name()), rule), "a person can allow it in the policy of the project"
+	}
 	return fmt.Sprintf("the action %q is unknown", shorten(q.Action)), "nothing of that kind is allowed"
 }
 
@@ -62,13 +65,14 @@ func (s *Set) ports(host cofferdam.Host) []string {
 
 func (s *Set) hostHint(q Query) string {
 	var b strings.Builder
-	if len(s.grant.Allow) == 0 {
+	hosts := s.grant.Hosts()
+	if len(hosts) == 0 {
 		b.WriteString("no host is allowed")
 	} else {
 		b.WriteString("allowed: ")
-		for i, r := range s.grant.Allow {
+		for i, r := range hosts {
 			if i == shownRules {
-				fmt.Fprintf(&b, " and %d more", len(s.grant.Allow)-i)
+				fmt.Fprintf(&b, " and %d more", len(hosts)-i)
 				break
 			}
 			if i > 0 {
@@ -77,13 +81,17 @@ func (s *Set) hostHint(q Query) string {
 			b.WriteString(r.String())
 		}
 	}
-	if CheckHost(q.Host) == nil && !strings.HasSuffix("."+string(q.Host), ownSuffix) {
-		b.WriteString("; a person can start the task with --allow " + string(q.Host))
-		if q.Port != 0 && q.Port != 80 && q.Port != 443 {
-			b.WriteString(":" + strconv.Itoa(int(q.Port)))
-		}
+	if CheckHost(q.Host) != nil || strings.HasSuffix("."+string(q.Host), ownSuffix) {
+		return b.String()
 	}
-	return b.String()
+	r := Rule{Pattern: string(q.Host)}
+	if q.Port != 80 && q.Port != 443 {
+		r.Port = q.Port
+	}
+	if name := s.grant.beyond(r); name != "" {
+		return b.String() + "; the policy of the " + name + " does not let a task have " + r.String() + ": an owner can change it with cofferdam policy propose"
+	}
+	return b.String() + "; a person can start the task with --allow " + r.String()
 }
 
 func (s *Set) pushReason(q Query, rule string) string {

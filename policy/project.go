@@ -264,8 +264,11 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 		}
 		return covered
 	}
+	written := g.written() // which is narrowed by a layer of its own
+	layer := Document{Name: "repository", Allows: []Section{Egress}}
 	for _, want := range p.Allow {
-		if !keep(want) {
+		layer.add(want.as(Allow))
+		if !keep(want) && !slices.ContainsFunc(written, func(have Rule) bool { _, ok := have.intersect(want); return ok }) {
 			dropped = append(dropped, want)
 		}
 	}
@@ -274,6 +277,13 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 		for _, have := range given { // with every rule that is closer than the preset's own
 			if have.Origin == "preset:"+name && keep(have) {
 				covered = true
+				layer.add(have.as(Allow))
+			}
+		}
+		for _, have := range written {
+			if have.Origin == "preset:"+name {
+				covered = true
+				layer.add(have.as(Allow))
 			}
 		}
 		if !covered {
@@ -283,8 +293,17 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 	if len(kept) > maxRules {
 		return Grant{}, badProject(fmt.Sprintf("together with the task's list it makes more than %d rules", maxRules), nil)
 	}
-	g.Allow, g.Dropped = number(kept), dropped
+	g.Allow, g.Dropped = number(kept), append(slices.Clone(g.Dropped), dropped...)
+	if len(written) > 0 {
+		g.Narrowing = append(slices.Clone(g.Narrowing), layer)
+	}
 	return g, nil
+}
+
+// as returns r as a rule of another document, without its id and with this effect.
+func (r Rule) as(e Effect) Rule {
+	r.ID, r.Section, r.Effect, r.Mode, r.Splice = "", Egress, e, "", false
+	return r
 }
 
 // intersect returns the rule for what both allow. Whether it splices is r's to

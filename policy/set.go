@@ -43,21 +43,14 @@ type Grant struct {
 	At           time.Time `json:"-"` // when it is compiled; the zero time lets nothing be log-only and no answer of a person count
 }
 
-// Given is what a person's answer opens for a while. It opens what nothing
-// permits, and what a rule asks about; never what a rule denies.
-type Given struct {
-	Rule             // ID names the answer
-	Until  time.Time // at the latest
-	Reason string    // for people: who, and for which approval
-}
-
 // Set is a compiled policy. It is immutable and safe for concurrent use.
 type Set struct {
 	grant   Grant
 	digest  cofferdam.Digest
-	core    *layer   // built in, operator, project and what the session was given
-	layers  []*layer // the organisation's and those that narrow, the organisation's first
-	given   *layer   // nil for none
+	base    cofferdam.Digest // without Given
+	core    *layer           // built in, operator, project and what the session was given
+	layers  []*layer         // the organisation's and those that narrow, the organisation's first
+	given   *layer           // nil for none
 	self    cedar.Entity
 	expires time.Time
 }
@@ -79,6 +72,9 @@ func New(g Grant) (*Set, error) {
 	}
 	s.self = g.entity()
 	s.digest = s.grant.digest()
+	bare := s.grant
+	bare.Given = nil
+	s.base = bare.digest()
 	return s, nil
 }
 
@@ -111,7 +107,7 @@ func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
 	if g.Project != nil {
 		rules, text = append(rules, g.Project.with(Allow, Ask, Deny)...), g.Project.Cedar
 	}
-	core, err := newLayer("project", rules, text, taken)
+	core, err := newLayer(ProjectName, rules, text, taken)
 	if err != nil {
 		return err
 	}
@@ -143,12 +139,9 @@ func (s *Set) compileOver(taken map[cedar.PolicyID]bool) error {
 		r.ID, r.Effect = r.ID+".given", Limit
 		rules = append(rules, r)
 	}
-	l, err := newLayer("organisation", rules, d.Cedar, taken)
+	l, err := newLayer(OrganizationName, rules, d.Cedar, taken)
 	if err != nil {
 		return err
-	}
-	for _, r := range d.with(Limit) {
-		l.closed[r.section()] = true
 	}
 	for _, name := range d.Limits {
 		l.closed[name] = true
@@ -303,7 +296,7 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 func (s *Set) judge(q Query) (j judgement, would string) {
 	over := judgement{cofferdam.Allowed, ""}
 	for _, l := range s.layers {
-		if o := l.judge(q, s.self); rank(o) > rank(over) {
+		if o := l.judge(q, s.self); rank(o) > rank(over) && !(o.rule == DefaultDeny && s.ours(q)) {
 			over = o
 		}
 		would = l.wouldRefuse(q, s.self, would)
@@ -316,7 +309,7 @@ func (s *Set) judge(q Query) (j judgement, would string) {
 	if rank(over) > rank(j) || over.verdict == cofferdam.Refused {
 		j = over
 	}
-	if s.given != nil && liftable(j) && !s.locked(q) {
+	if s.given != nil && liftable(j) && !s.Locked(q) {
 		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed {
 			return g, would
 		}
@@ -324,19 +317,26 @@ func (s *Set) judge(q Query) (j judgement, would string) {
 	return j, would
 }
 
+// ours says whether q is about a name of our own gateways: lists of hosts are
+// about others, so that one which does not name ours does not refuse them.
+func (s *Set) ours(q Query) bool {
+	return q.Action == Resolve && (strings.HasSuffix("."+string(q.Host), ownSuffix) || s.grant.Provider != "" && q.Host == s.grant.Provider)
+}
+
 // liftable says whether a person's answer counts: nothing denies it.
 func liftable(j judgement) bool {
 	return j.verdict == cofferdam.Asked || j.verdict == cofferdam.Refused && j.rule == DefaultDeny
 }
 
-// locked says whether the organisation's limit leaves q out, or a layer denies it.
-func (s *Set) locked(q Query) bool {
+// Locked says whether the organisation's limit leaves q out, or a layer denies
+// it: no answer of a person and no rule of a project lets it pass.
+func (s *Set) Locked(q Query) bool {
 	if j := s.core.judge(q, s.self); j.verdict == cofferdam.Refused && j.rule != DefaultDeny {
 		return true
 	}
 	for _, l := range s.layers {
 		j := l.judge(q, s.self)
-		if j.verdict == cofferdam.Refused && (j.rule != DefaultDeny || l.name == "organisation") {
+		if j.verdict == cofferdam.Refused && (j.rule != DefaultDeny || l.name == OrganizationName) {
 			return true
 		}
 	}

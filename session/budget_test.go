@@ -35,10 +35,10 @@ func TestBudgetGoesOnFromTheLog(t *testing.T) {
 	if got := l.seen.spent(); got != want {
 		t.Errorf("the log says %+v, want %+v", got, want)
 	}
-	a := &attempt{ledger: l, plan: Plan{
+	a := &attempt{Runner: &Runner{ruled: map[cofferdam.SessionID][]ruled{}}, ledger: l, plan: Plan{
 		Budget: cofferdam.Budget{Tokens: 5000}, Spent: cofferdam.Usage{InputTokens: 1000, OutputTokens: 200, ModelCalls: 7, Cost: 11},
 	}}
-	c, err := a.caller(policy.Grant{}, gateway.Work)
+	c, err := a.caller(t.Context(), func(policy.Documents) (policy.Grant, error) { return policy.Grant{}, nil }, gateway.Work)
 	if err != nil {
 		t.Fatal(err)
 	}

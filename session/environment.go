@@ -206,7 +206,7 @@ func (a outfit) dress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	caller, err := a.caller(policy.Grant{Allow: allow, Operator: a.o.Policy}, gateway.Setup)
+	caller, err := a.caller(ctx, a.setupOf(allow), gateway.Setup)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"cofferdam"
@@ -32,41 +31,35 @@ func (a *attempt) authorize(ctx context.Context) error {
 	if len(a.adapter.Providers) > 0 && a.plan.Model.Name == "" {
 		return fail(cofferdam.ReasonProvider, "agent "+a.adapter.Name+" calls a model, and the task has none")
 	}
-	project, err := a.project(ctx)
+	project, err := a.project(ctx, a.plan)
 	if err != nil {
 		return err
 	}
-	allow, err := policy.ParseAllow(append(append([]string{}, a.o.Allow...), a.plan.Request.Allow...), a.o.Presets)
+	make, err := a.workOf(a.plan, project)
 	if err != nil {
-		return failFor(cofferdam.ReasonPolicy, err)
+		return err
 	}
-	wide := policy.Grant{
-		Allow: allow, Repo: a.plan.Repo.ID, Branch: a.plan.Branch, Model: a.plan.Model.Name, Operator: a.o.Policy,
-		Provider: gateway.ProviderHost(a.plan.Model.Provider),
-	}
-	narrow, err := wide.Narrow(project)
-	if err != nil {
-		return failFor(cofferdam.ReasonPolicy, err)
-	}
-	a.grant.limits, a.grant.hosts = limits(a.plan.Request.Limits, project), narrow.Allow
-	a.grant.keep = project.Keep
+	a.grant.limits, a.grant.keep = limits(a.plan.Request.Limits, project), project.Keep
 	a.grant.rest = a.o.Rest.Lowest(project.Rest)
 	if r := a.plan.Request.Rest; r != nil {
 		a.grant.rest = a.grant.rest.Lowest(*r)
 	}
-	if a.grant.caller, err = a.caller(narrow, a.plan.Phase); err != nil {
+	if a.grant.caller, err = a.caller(ctx, make, a.plan.Phase); err != nil {
 		return err
 	}
-	return a.ledger.step(ctx, stepPolicy, map[string]string{
-		fieldPolicy: string(a.grant.caller.Policy.Digest()), fieldDropped: strings.Join(text(narrow.Dropped), " "),
-		"rules": fmt.Sprint(len(narrow.Allow)),
-	})
+	g := a.grant.caller.Policy.Set().Grant()
+	reach, err := policy.Grant{Allow: g.Hosts()}.Narrow(project)
+	if err != nil {
+		return failFor(cofferdam.ReasonPolicy, err)
+	}
+	a.grant.hosts = reach.Allow
+	return a.ledger.policy(ctx, a.grant.caller.Policy.Digest(), g)
 }
 
 // project reads the project file, which comes from the base commit: what an
 // agent writes into it narrows nothing and widens nothing.
-func (a *attempt) project(ctx context.Context) (policy.Project, error) {
-	text, err := a.o.ReadFile(ctx, a.plan.Repo.ID, a.plan.base(), policy.ProjectPath, maxProjectFile)
+func (r *Runner) project(ctx context.Context, of Plan) (policy.Project, error) {
+	text, err := r.o.ReadFile(ctx, of.Repo.ID, of.base(), policy.ProjectPath, maxProjectFile)
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 		return policy.Project{}, nil
 	}
@@ -78,15 +71,33 @@ func (a *attempt) project(ctx context.Context) (policy.Project, error) {
 }
 
 // caller makes the identity under which the gateways know a wire.
-func (a *attempt) caller(g policy.Grant, phase gateway.Phase) (*gateway.Caller, error) {
+func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) (*gateway.Caller, error) {
+	a.judging.Lock()
+	defer a.judging.Unlock()
+	d, err := a.documents(ctx, a.plan.Scope)
+	if err != nil {
+		return nil, err
+	}
+	g, err := make(d)
+	if err != nil {
+		return nil, failFor(cofferdam.ReasonPolicy, err)
+	}
+	g.At = time.Now()
+	if phase == gateway.Work {
+		if g.Given, err = a.given(ctx, a.plan.Task); err != nil {
+			return nil, err
+		}
+	}
 	set, err := policy.New(g)
 	if err != nil {
 		return nil, failFor(cofferdam.ReasonPolicy, err)
 	}
+	rules := gateway.NewRules(set)
+	a.follow(a.plan.ID, ruled{a.plan.Scope, make, rules, a.ledger})
 	p := a.plan
 	c := &gateway.Caller{
 		Scope: p.Scope, Task: p.Task, Session: p.ID, Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: string(phase)},
-		Phase: phase, Policy: gateway.NewRules(set), Record: a.ledger, Live: a.live,
+		Phase: phase, Policy: rules, Record: a.ledger, Live: a.live,
 	}
 	if phase != gateway.Proof { // a check answers for itself: nobody waits for people there
 		c.Ask = a.o.Ask

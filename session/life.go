@@ -30,6 +30,7 @@ func (r *Runner) forget(id cofferdam.SessionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.alive, id)
+	delete(r.ruled, id)
 }
 
 // Life says where the box of a session stands that this process runs; NotFound

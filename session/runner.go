@@ -16,6 +16,7 @@ import (
 	"cofferdam/environment"
 	"cofferdam/gateway"
 	"cofferdam/gateway/wire"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 	"cofferdam/trace"
 )
@@ -51,6 +52,10 @@ type Options struct {
 	// question, and, with "", that it does not any more.
 	Asks func(ctx context.Context, p Plan, question string) error
 	Ask  gateway.Asker // optional; people who answer what policy asks, for setup and agent
+	// Documents, optional, returns the policies that count for a project.
+	Documents func(ctx context.Context, scope cofferdam.Scope) (policy.Documents, error)
+	// Given, optional, returns what people opened for a task by their answers.
+	Given func(ctx context.Context, t cofferdam.TaskID) ([]policy.Given, error)
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 	Workspaces   Workspaces // optional; without it a workspace ends with its box
@@ -98,7 +103,12 @@ type Runner struct {
 	turns *turns
 
 	mu    sync.Mutex
-	alive map[cofferdam.SessionID]life // sessions with a box that run here; guarded by mu
+	alive map[cofferdam.SessionID]life    // sessions with a box that run here; guarded by mu
+	ruled map[cofferdam.SessionID][]ruled // of each that runs here, the policies of its wires; guarded by mu
+
+	// judging is held while documents are read and what follows from them is put
+	// in place, so that no session is left with older ones. Before mu.
+	judging sync.Mutex
 }
 
 // New returns a Runner.
@@ -130,7 +140,7 @@ func New(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, cofferdam.DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}}
+	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, cofferdam.DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}, ruled: map[cofferdam.SessionID][]ruled{}}
 	if o.Connect == nil {
 		r.o.Connect = r.attachWire
 	}

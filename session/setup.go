@@ -66,7 +66,7 @@ func (a outfit) setup(ctx context.Context, path string, installs []string, allow
 func (a outfit) setupStage(ctx context.Context, path string, s stage) (err error) {
 	try := 0
 	a.ledger.look(func(s *seen) { try = s.setups + 1 })
-	caller, err := a.caller(policy.Grant{Allow: s.allow, Operator: a.o.Policy}, gateway.Setup)
+	caller, err := a.caller(ctx, a.setupOf(s.allow), gateway.Setup)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,9 @@ import (
 	"cofferdam/client"
 )
 
+// answers asks people and shows what they are asked.
+type answers struct{ *app }
+
 func newApproval(a *app) *cobra.Command {
 	return newNoun("approval", "Answer what policy asks people about",
 		newApprovalList(a), newApprovalView(a), newApprovalAnswer(a, true), newApprovalAnswer(a, false))
@@ -57,14 +60,14 @@ func newApprovalView(a *app) *cobra.Command {
 			if a.json {
 				return a.object(q)
 			}
-			return a.showQuestion(q)
+			return answers{a}.showQuestion(q)
 		}),
 	}
 }
 
 // showQuestion prints what a person has to see. Every control is made visible, and
 // what is not shown is counted.
-func (a *app) showQuestion(q cofferdam.Question) error {
+func (a answers) showQuestion(q cofferdam.Question) error {
 	if err := a.labels([]label{
 		{"question", string(q.ID) + "  " + string(q.State)},
 		{"asked by", q.Actor.String() + " of task " + string(q.Task)},
@@ -130,21 +133,14 @@ func newApprovalAnswer(a *app, allow bool) *cobra.Command {
 	}
 	var comment, entry string
 	var span time.Duration
-	var most int64
+	var most int
 	c := &cobra.Command{
 		Use: verb + " ID", Short: does, Args: exactly("ID"),
 		Long: does + ". A person does this at a terminal, after the question is shown, and proves with a password or a code that they are there; " +
 			"nothing else answers, --yes neither." + calling(9),
 		Example: "  cofferdam approval " + verb + " a-3f9c01",
 		RunE: func(c *cobra.Command, args []string) error {
-			conf, err := a.clientConfig()
-			if err != nil {
-				return err
-			}
-			if conf.NoInput || !a.Terminal(a.In) || !a.Terminal(a.stdout) {
-				return &cofferdam.Error{Op: "cli.Answer", Kind: cofferdam.AwaitsPerson, Subject: "answering " + args[0], Reason: "a person has to answer, and there is no terminal", Hint: "a person runs cofferdam approval " + verb + " at a terminal"}
-			}
-			cl, err := a.dial()
+			cl, err := answers{a}.attend("answering "+args[0], "cofferdam approval "+verb)
 			if err != nil {
 				return err
 			}
@@ -152,14 +148,14 @@ func newApprovalAnswer(a *app, allow bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.showQuestion(q); err != nil {
+			if err := (answers{a}).showQuestion(q); err != nil {
 				return err
 			}
 			r := cofferdam.AnswerRequest{Hash: q.Hash, Allow: allow, Comment: comment}
 			if allow && entry != "" {
-				r.Bounds = &cofferdam.Bounds{Entry: entry, Seconds: span.Seconds(), Bytes: most}
+				r.Bounds = &cofferdam.Bounds{Entry: entry, Seconds: span.Seconds(), Uses: most}
 			}
-			if r.Proof, err = a.prove(c, cl); err != nil {
+			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
 				return err
 			}
 			if q, err = cl.Answer(c.Context(), q.ID, r); err != nil {
@@ -176,14 +172,26 @@ func newApprovalAnswer(a *app, allow bool) *cobra.Command {
 	if allow {
 		c.Flags().StringVar(&entry, "entry", "", "open this for the rest of the task, such as api.example.com")
 		c.Flags().DurationVar(&span, "for", time.Hour, "with --entry: for how long")
-		c.Flags().Int64Var(&most, "bytes", 0, "with --entry: at most so many, both ways")
+		c.Flags().IntVar(&most, "uses", 0, "with --entry: for at most so many requests")
 	}
 	return c
 }
 
+// attend reaches the server for what only a person at a terminal does.
+func (a answers) attend(what, command string) (*client.Client, error) {
+	conf, err := a.clientConfig()
+	if err != nil {
+		return nil, err
+	}
+	if conf.NoInput || !a.Terminal(a.In) || !a.Terminal(a.stdout) {
+		return nil, &cofferdam.Error{Op: "cli.Answer", Kind: cofferdam.AwaitsPerson, Subject: what, Reason: "a person has to do it, and there is no terminal", Hint: "a person runs " + command + " at a terminal"}
+	}
+	return a.dial()
+}
+
 // prove asks for what shows that a person is there: a code if they have one of
 // codes, else their password. Who has nothing yet is told to set it up, and asked.
-func (a *app) prove(c *cobra.Command, cl *client.Client) (cofferdam.Proof, error) {
+func (a answers) prove(c *cobra.Command, cl *client.Client) (cofferdam.Proof, error) {
 	factors, err := cl.Factors(c.Context())
 	if err != nil {
 		return cofferdam.Proof{}, err

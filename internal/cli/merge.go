@@ -42,7 +42,7 @@ func newMergeView(a *app) *cobra.Command {
 			if a.json {
 				return a.object(change)
 			}
-			if err := a.showChange(change); err != nil {
+			if err := (changes{a}).showChange(change); err != nil {
 				return err
 			}
 			a.say("next: %s", nextStep(change))
@@ -67,8 +67,11 @@ func nextStep(c cofferdam.Change) string {
 // maxShown bounds files and refusals on a page; --json has them all.
 const maxShown = 30
 
+// changes shows what a task wants merged, and asks a person about it.
+type changes struct{ *app }
+
 // showChange prints the page a person reviews.
-func (a *app) showChange(c cofferdam.Change) error {
+func (a changes) showChange(c cofferdam.Change) error {
 	t := c.Task
 	if err := a.labels([]label{
 		{"task", t.Short() + "  " + cut(strings.TrimSpace(t.Request.Text), 200)},
@@ -92,7 +95,7 @@ func (a *app) showChange(c cofferdam.Change) error {
 	return a.labels([]label{{"approved", "by nobody"}})
 }
 
-func (a *app) showFiles(files []cofferdam.FileChange) {
+func (a changes) showFiles(files []cofferdam.FileChange) {
 	fmt.Fprintf(a.Out, "%-13s %d\n", "files:", len(files))
 	for i, f := range files {
 		if i == maxShown {
@@ -107,7 +110,7 @@ func (a *app) showFiles(files []cofferdam.FileChange) {
 	}
 }
 
-func (a *app) showProof(p *cofferdam.CheckReport) {
+func (a changes) showProof(p *cofferdam.CheckReport) {
 	if p == nil {
 		fmt.Fprintf(a.Out, "%-13s none\n", "proof:")
 		return
@@ -129,7 +132,7 @@ func (a *app) showProof(p *cofferdam.CheckReport) {
 	}
 }
 
-func (a *app) showRefusals(events []cofferdam.Event) {
+func (a changes) showRefusals(events []cofferdam.Event) {
 	fmt.Fprintf(a.Out, "%-13s %s\n", "refused:", strconv.Itoa(len(events)))
 	for i, e := range events {
 		if i == maxShown {
@@ -214,7 +217,7 @@ func newMergeApprove(a *app) *cobra.Command {
 			if change.Task.State != cofferdam.InReview || len(change.Task.Head) < typed {
 				return &cofferdam.Error{Op: "cli.Approve", Kind: cofferdam.Conflict, Subject: change.Task.Short(), Reason: "is " + string(change.Task.State) + ", not in review", Hint: "cofferdam task view " + change.Task.Short()}
 			}
-			if err := a.askForCommit(c, change); err != nil {
+			if err := (changes{a}).askForCommit(c, change); err != nil {
 				return err
 			}
 			approval, err := cl.ApproveMerge(c.Context(), string(change.Task.ID), change.Task.Head)
@@ -236,7 +239,7 @@ func newMergeApprove(a *app) *cobra.Command {
 const typed = 8
 
 // askForCommit shows the change and takes the digits.
-func (a *app) askForCommit(c *cobra.Command, change cofferdam.Change) error {
+func (a changes) askForCommit(c *cobra.Command, change cofferdam.Change) error {
 	if err := a.showChange(change); err != nil {
 		return err
 	}

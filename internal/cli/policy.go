@@ -10,14 +10,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/client"
 	"cofferdam/internal/config"
 	"cofferdam/policy"
 	"cofferdam/policy/analysis"
 )
 
+// policies reads policies and shows what they say.
+type policies struct{ *app }
+
 func newPolicy(a *app) *cobra.Command {
-	return newNoun("policy", "Write policies, and ask why something is refused",
-		newPolicyCheck(a), newPolicyExplain(a), newPolicyDiff(a), newPolicySchema(a))
+	p := policies{a}
+	return newNoun("policy", "Write policies, agree to them, and ask why something is refused",
+		newPolicyView(p), newPolicyList(p), newPolicyPropose(p), newPolicyDecide(p, true), newPolicyDecide(p, false),
+		newPolicyCheck(p), newPolicyExplain(p), newPolicyDiff(p), newPolicySuggest(p), newPolicyReplay(p), newPolicySchema(a))
 }
 
 // maxPolicyFile bounds a file of policy; policy.ParseDocument has the same bound.
@@ -25,7 +31,7 @@ const maxPolicyFile = 1<<20 + 1
 
 // document reads a file as the policy of somebody. Presets are those of this
 // machine.
-func (a *app) document(c *cobra.Command, name, path string) (policy.Document, error) {
+func (a policies) document(c *cobra.Command, name, path string) (policy.Document, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.NotFound, Subject: "file " + path, Reason: plainReason(err), Hint: "name a file with a policy; docs/policy.md has examples", Err: err}
@@ -35,7 +41,7 @@ func (a *app) document(c *cobra.Command, name, path string) (policy.Document, er
 	if err != nil {
 		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.Invalid, Subject: "file " + path, Reason: plainReason(err), Hint: "name a file with a policy", Err: err}
 	}
-	conf, err := (&serverFlags{}).load(a, c)
+	conf, err := (&serverFlags{}).load(a.app, c)
 	if err != nil {
 		return policy.Document{}, err
 	}
@@ -54,13 +60,13 @@ func plainReason(err error) string {
 	return err.Error()
 }
 
-func newPolicyCheck(a *app) *cobra.Command {
+func newPolicyCheck(a policies) *cobra.Command {
 	var over string
 	c := &cobra.Command{
 		Use: "check FILE", Short: "Say what is wrong with a policy, and run its tests", Args: exactly("FILE"),
 		Long: "Check a policy: its keys, the types of its Cedar text, rules that never count, rules that open what the organisation keeps closed, " +
 			"and the tests in it. Exits with 1 if there is an error." + exits(0, 1, 2, 5),
-		Example: "  cofferdam policy check project.toml\n  cofferdam policy check project.toml --organization acme.toml",
+		Example: "  cofferdam policy check project.toml\n  cofferdam policy check project.toml --above acme.toml",
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := a.document(c, "project", args[0])
 			if err != nil {
@@ -75,7 +81,7 @@ func newPolicyCheck(a *app) *cobra.Command {
 				above = &o
 			}
 			found := analysis.Check(d, above)
-			if err := a.policyFindings(found); err != nil {
+			if err := a.findings(found); err != nil {
 				return err
 			}
 			for _, f := range found {
@@ -87,11 +93,11 @@ func newPolicyCheck(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&over, "organization", "", "file with the policy of the organisation above it")
+	c.Flags().StringVar(&over, "above", "", "file with the policy of the organisation above it")
 	return c
 }
 
-func (a *app) policyFindings(found []analysis.Finding) error {
+func (a policies) findings(found []analysis.Finding) error {
 	if a.json {
 		return a.object(struct {
 			Schema string             `json:"schema"`
@@ -113,50 +119,76 @@ func (a *app) policyFindings(found []analysis.Finding) error {
 	return nil
 }
 
-func newPolicyExplain(a *app) *cobra.Command {
-	var file, over, method, action string
+func newPolicyExplain(a policies) *cobra.Command {
+	var file, over, of string
+	var q cofferdam.PolicyQuestion
 	c := &cobra.Command{
 		Use: "explain URL|NAME", Short: "Say which rule decides, and the smallest that would allow", Args: exactly("URL or NAME"),
-		Long: "Ask a policy about a request, or with --action about something else, such as a tool; say which rule decides and what the smallest " +
-			"rule is that would allow it." + exits(0, 2, 5),
-		Example: "  cofferdam policy explain --file project.toml https://api.example.com/v1/x\n  cofferdam policy explain --file project.toml --action invoke github:list_issues",
+		Long: "Ask about a request, or with --action about something else, such as a tool: which rule decides, and what the smallest rule is that would " +
+			"allow it. Without --file the server is asked by the policy that counts, and with --of by what one task or session was given." + calling(),
+		Example: "  cofferdam policy explain https://api.example.com/v1/x\n  cofferdam policy explain --of t-42 https://api.example.com/v1/x\n" +
+			"  cofferdam policy explain --file project.toml --action invoke github:list_issues",
 		RunE: func(c *cobra.Command, args []string) error {
-			var g policy.Grant
-			for _, f := range []struct {
-				name, path string
-				to         **policy.Document
-			}{{"project", file, &g.Project}, {"organisation", over, &g.Organization}} {
-				if f.path == "" {
-					continue
-				}
-				d, err := a.document(c, f.name, f.path)
-				if err != nil {
-					return err
-				}
-				*f.to = &d
+			q.Of = of
+			if q.Action == "" {
+				q.URL = args[0]
+			} else {
+				q.On = args[0]
 			}
-			q, err := policy.ParseURL(args[0], method)
-			if action != "" {
-				q, err = policy.ParseAct(action, args[0])
+			if file == "" && over == "" {
+				return a.atServer(func(c *cobra.Command, cl *client.Client, _ []string) error {
+					e, err := cl.ExplainPolicy(c.Context(), q)
+					if err != nil {
+						return err
+					}
+					return a.explanation(e)
+				})(c, args)
 			}
-			if err != nil {
-				return usage(c, err.Error())
+			if of != "" {
+				return usage(c, "--of asks the server, and --file and --above do not")
 			}
-			s, err := policy.New(g)
-			if err != nil {
-				return err
-			}
-			return a.explanation(analysis.Explain(s, q))
+			return a.explainFiles(c, q, file, over)
 		},
 	}
-	c.Flags().StringVar(&file, "file", "", "file with the policy of the project")
-	c.Flags().StringVar(&over, "organization", "", "file with the policy of the organisation above it")
-	c.Flags().StringVar(&method, "method", "GET", "of the request")
-	c.Flags().StringVar(&action, "action", "", "invoke, use, run, read, write, expose, fork, land, fetch, push or call, instead of a request")
+	c.Flags().StringVar(&of, "of", "", "task or session whose grant counts")
+	c.Flags().StringVar(&file, "file", "", "file with the policy of the project, instead of the one that counts")
+	c.Flags().StringVar(&over, "above", "", "file with the policy of the organisation above it")
+	c.Flags().StringVar(&q.Method, "method", "", "of the request; GET without it")
+	c.Flags().StringVar(&q.Action, "action", "", "invoke, use, run, read, write, expose, fork, land, fetch, push or call, instead of a request")
 	return c
 }
 
-func (a *app) explanation(e analysis.Explanation) error {
+// explainFiles asks policies in files, without a server.
+func (a policies) explainFiles(c *cobra.Command, r cofferdam.PolicyQuestion, file, over string) error {
+	var g policy.Grant
+	for _, f := range []struct {
+		name, path string
+		to         **policy.Document
+	}{{policy.ProjectName, file, &g.Project}, {policy.OrganizationName, over, &g.Organization}} {
+		if f.path == "" {
+			continue
+		}
+		d, err := a.document(c, f.name, f.path)
+		if err != nil {
+			return err
+		}
+		*f.to = &d
+	}
+	q, err := policy.ParseURL(r.URL, r.Method)
+	if r.Action != "" {
+		q, err = policy.ParseAct(r.Action, r.On)
+	}
+	if err != nil {
+		return usage(c, err.Error())
+	}
+	s, err := policy.New(g)
+	if err != nil {
+		return err
+	}
+	return a.explanation(analysis.Explain(s, q))
+}
+
+func (a policies) explanation(e analysis.Explanation) error {
 	if a.json {
 		return a.object(e)
 	}
@@ -183,7 +215,7 @@ func (a *app) explanation(e analysis.Explanation) error {
 	return nil
 }
 
-func newPolicyDiff(a *app) *cobra.Command {
+func newPolicyDiff(a policies) *cobra.Command {
 	return &cobra.Command{
 		Use: "diff OLD NEW", Short: "Show what a change makes possible", Args: exactly("OLD", "NEW"),
 		Long:    "Compare two policies: what newly becomes possible, what no longer is, and what is asked. What is only written differently is no change." + exits(0, 2, 5),
@@ -201,15 +233,8 @@ func newPolicyDiff(a *app) *cobra.Command {
 			if a.json {
 				return a.object(d)
 			}
-			for _, part := range []struct {
-				title string
-				lines []string
-			}{{"becomes possible", d.Opens}, {"is to be read whole", d.Unbounded}, {"is asked from now on", d.Asks}, {"is no longer possible", d.Closes}} {
-				for _, line := range part.lines {
-					if _, err := fmt.Fprintf(a.Out, "%s: %s\n", part.title, cleanText(line)); err != nil {
-						return err
-					}
-				}
+			if err := a.showChange(d.Opens, d.Unbounded, d.Asks, d.Closes); err != nil {
+				return err
 			}
 			if !d.Widens() {
 				a.say("nothing newly becomes possible")

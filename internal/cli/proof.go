@@ -44,7 +44,7 @@ func newProofView(a *app) *cobra.Command {
 			if err := a.labels([]label{{"receipt", string(r.ID)}, {"task", string(r.Task)}, {"commit", string(r.Commit)}, {"base", string(r.Report.Base)}, {"created", stamp(r.Created)}}); err != nil {
 				return err
 			}
-			a.showProof(&r.Report)
+			changes{a}.showProof(&r.Report)
 			return nil
 		}),
 	}

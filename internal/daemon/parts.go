@@ -156,7 +156,7 @@ func (s *server) attach(ctx context.Context) error {
 		Redact: func(w io.Writer) session.Clean { return s.redactor.Writer(w) }, Conversation: s.store.Conversation,
 		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces, Rest: s.Rest(),
 		Asks: func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
-		Ask:  s.desk, Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
+		Ask:  s.desk, Documents: s.documents, Given: s.given, Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Parallel: s.Parallel, Log: s.log,
 	})
 	if err != nil {

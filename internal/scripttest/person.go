@@ -16,6 +16,7 @@ import (
 
 // cmdPerson runs cofferdam at a terminal of its own, as a person would, and
 // types TEXT once something was printed that asks: a line ending in ": " or "? ".
+// \n in it parts what is typed at one prompt from what is typed at the next.
 // What the terminal showed is printed. With ! the command has to fail.
 func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
@@ -42,19 +43,21 @@ func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// converse types text at the first prompt and returns all that was shown.
+// converse types each line of text at a prompt of its own and returns all that was shown.
 func converse(terminal *os.File, text string) string {
 	var shown strings.Builder
-	typed := false
+	lines := strings.Split(text, `\n`)
+	asked := 0 // bytes shown when the last line was typed
 	buf := make([]byte, 4096)
 	for shown.Len() < 1<<20 {
 		n, err := terminal.Read(buf)
 		shown.Write(buf[:n])
-		if s := shown.String(); !typed && (strings.HasSuffix(s, ": ") || strings.HasSuffix(s, "? ")) {
-			typed = true
-			if _, err := io.WriteString(terminal, text+"\n"); err != nil {
+		if s := shown.String(); len(lines) > 0 && len(s) > asked && (strings.HasSuffix(s, ": ") || strings.HasSuffix(s, "? ")) {
+			asked = len(s)
+			if _, err := io.WriteString(terminal, lines[0]+"\n"); err != nil {
 				break
 			}
+			lines = lines[1:]
 		}
 		if err != nil { // EIO once the far end is closed
 			break

@@ -2,12 +2,10 @@ package service
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 
 	"cofferdam"
 	"cofferdam/identity"
+	"cofferdam/policy"
 )
 
 // Questions keeps what people are asked.
@@ -59,6 +57,11 @@ func (s *Service) AnswerApproval(ctx context.Context, id string, r cofferdam.Ans
 	if err != nil {
 		return q, err
 	}
+	if r.Allow && r.Bounds != nil {
+		if _, err := policy.ParseOpening(q.Action, r.Bounds.Entry); err != nil {
+			return q, err
+		}
+	}
 	how, err := s.present(ctx, a.Caller, r.Proof, About(q.Hash, r.Allow, r.Bounds))
 	if err != nil {
 		return q, err
@@ -79,12 +82,7 @@ func (s *Service) present(ctx context.Context, c identity.Caller, p cofferdam.Pr
 // About is what a proof for an answer is about: the question, the answer and its
 // bounds, so that none counts for another.
 func About(q cofferdam.Digest, allow bool, b *cofferdam.Bounds) cofferdam.Digest {
-	text, err := json.Marshal([]any{"approval", q, allow, b})
-	if err != nil {
-		panic("service: numbers and texts always marshal")
-	}
-	h := sha256.Sum256(text)
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
+	return digestOf("approval", q, allow, b)
 }
 
 // aboutFactors is what proofs for a change of factors are about.

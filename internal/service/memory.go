@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/proof"
 	"cofferdam/secret"
 	"cofferdam/task"
 )
@@ -30,6 +31,8 @@ type Memory struct {
 	sealed   map[cofferdam.SessionID]bool
 	approved map[cofferdam.TaskID]cofferdam.Approval
 	messages int64
+	policies memoryPolicies
+	signer   proof.Signer
 	// Fail is returned by every call, if it is set.
 	Fail error
 	// Landing makes a wish to land come true at once.
@@ -40,8 +43,13 @@ type Memory struct {
 
 // NewMemory returns an empty world.
 func NewMemory() *Memory {
+	private, _ := proof.NewKey("test")
+	signer, err := proof.NewSigner(private)
+	if err != nil {
+		panic("memory: a fresh key always signs")
+	}
 	return &Memory{
-		changed: make(chan struct{}), secrets: map[string]string{}, events: map[cofferdam.SessionID][]cofferdam.Event{},
+		signer: signer, changed: make(chan struct{}), secrets: map[string]string{}, events: map[cofferdam.SessionID][]cofferdam.Event{},
 		sealed: map[cofferdam.SessionID]bool{}, approved: map[cofferdam.TaskID]cofferdam.Approval{}, Landing: true,
 	}
 }
@@ -53,6 +61,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 	}
 	return Options{
 		Scope: scope, People: memoryPeople{scope}, Projects: memoryPeople{scope}, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m},
+		Policies: &m.policies, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {
 				return r.Base, m.fault()
@@ -74,7 +83,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 		Keepers: func(context.Context) []cofferdam.Keeper {
 			return []cofferdam.Keeper{{Process: 7, Build: "0a", Boxes: 2, Draining: true}, {Process: 8, Build: "0b"}}
 		},
-		Presets: map[string][]string{"npm": {"packages.example.com"}}, PublicKey: "test+00000000+AAAA",
+		Presets: map[string][]string{"npm": {"packages.example.com"}}, PublicKey: m.signer.Public(),
 	}
 }
 

@@ -12,10 +12,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"cofferdam"
 	"cofferdam/internal/doctor"
+	"cofferdam/policy"
+	"cofferdam/proof"
 	"cofferdam/secret"
 	"cofferdam/task"
 )
@@ -110,6 +113,16 @@ type Options struct {
 	Questions    Questions
 	Desk         Desk
 	Prover       Prover
+	Policies     Policies
+	Record       cofferdam.Recorder // of the host log
+	SignPolicy   func(c proof.PolicyChange) ([]byte, error)
+	// Grant returns what a session may do by documents, as if it began now; with id
+	// "" what every task of the project has.
+	Grant func(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, d policy.Documents) (policy.Grant, error)
+	// Judge has sessions that run judged by the documents as they are now, and
+	// voids what waits for an answer under those before; with no project, all of
+	// the organisation's.
+	Judge func(ctx context.Context, scope cofferdam.Scope) error
 	// CheckUpstream looks at a repository before it is added and returns its
 	// base branch: the one asked for, or the one HEAD names.
 	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)
@@ -134,14 +147,17 @@ type Options struct {
 }
 
 // Service is every verb. Safe for concurrent use.
-type Service struct{ Options }
+type Service struct {
+	Options
+	deciding sync.Mutex // one decision about a policy at a time
+}
 
 // New returns a Service.
 func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{o}
+	return &Service{Options: o}
 }
 
 func invalid(op, subject, reason, hint string) error {

@@ -54,7 +54,7 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleBudget(op, r); err != nil {
 		return cofferdam.Repo{}, err
 	}
-	if _, err := policy.ParseAllow(r.Allow, s.Presets); err != nil {
+	if err := s.settleAllow(ctx, op, r.Allow); err != nil {
 		return cofferdam.Repo{}, err
 	}
 	if err := s.settleRest(op, r); err != nil {
@@ -80,6 +80,26 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	}
 	r.Repo = repo.Name
 	return repo, nil
+}
+
+// settleAllow refuses hosts that the organisation or the project does not let a
+// task have.
+func (s *Service) settleAllow(ctx context.Context, op string, list []string) error {
+	rules, err := policy.ParseAllow(list, s.Presets)
+	if err != nil || len(rules) == 0 {
+		return err
+	}
+	d, err := s.documents(ctx, s.scope(ctx))
+	if err != nil {
+		return err
+	}
+	if r, name := d.Beyond(rules); name != "" {
+		return &cofferdam.Error{
+			Op: op, Kind: cofferdam.Denied, Subject: "allow list, " + r.Origin, Reason: fmt.Sprintf("%s is beyond what the policy of the %s lets a task have", r, name),
+			Hint: "cofferdam policy view shows its limit; an owner can change it",
+		}
+	}
+	return nil
 }
 
 // settleRest refuses a run that is longer than its session may live, and

@@ -185,7 +185,8 @@ func TestPolicyVersions(t *testing.T) {
 		t.Errorf("%+v %+v", one, three)
 	}
 	decide := func(v cofferdam.PolicyVersion, state cofferdam.PolicyState, by, signature string) error {
-		return s.DecidePolicy(ctx, scope, v.Version, state, by, time.Now(), signature)
+		v.Scope, v.State, v.DecidedBy, v.Decided, v.Signature = scope, state, by, time.Now(), signature
+		return s.DecidePolicy(ctx, v)
 	}
 	if err := decide(two, cofferdam.PolicyTaken, "person:bob", ""); err == nil {
 		t.Error("a version counts without a signature")

@@ -3,20 +3,24 @@ package store
 import (
 	"context"
 	"database/sql"
-	"time"
+	"fmt"
 
 	"cofferdam"
 )
 
-// maxPolicies bounds a list of versions.
-const maxPolicies = 1000
+// Bounds of versions of one document. Source: docs/SPECIFICATION.md, "Policy".
+const (
+	maxPolicies  = 1000   // in a list
+	maxProposals = 32     // that wait for a person
+	maxVersions  = 10_000 // in all
+)
 
-const policyColumns = `SELECT organization, project, version, text, digest, state, proposed_by, proposed, decided_by, decided, signature FROM policy `
+const policyColumns = `SELECT organization, project, version, text, digest, why, state, proposed_by, proposed, decided_by, decided, signature FROM policy `
 
 func scanPolicy(r *sql.Rows) (v cofferdam.PolicyVersion, err error) {
 	var proposed, decided string
 	v.Schema = "cofferdam/policy/v1"
-	if err := r.Scan(&v.Organization, &v.Project, &v.Version, &v.Text, &v.Digest, &v.State, &v.ProposedBy, &proposed, &v.DecidedBy, &decided, &v.Signature); err != nil {
+	if err := r.Scan(&v.Organization, &v.Project, &v.Version, &v.Text, &v.Digest, &v.Why, &v.State, &v.ProposedBy, &proposed, &v.DecidedBy, &decided, &v.Signature); err != nil {
 		return v, err
 	}
 	if v.Proposed, err = clock(proposed); err == nil {
@@ -55,18 +59,30 @@ func (s *Store) ProposePolicy(ctx context.Context, v cofferdam.PolicyVersion) (c
 		if err := row.Scan(&v.Version); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO policy VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', '', '')`,
-			v.Organization, v.Project, v.Version, v.Text, v.Digest, v.State, v.ProposedBy, stamp(v.Proposed))
+		waiting := 0
+		row = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM policy WHERE organization = ? AND project = ? AND state = 'proposed' AND version > (
+			SELECT COALESCE(MAX(version), 0) FROM policy WHERE organization = ? AND project = ? AND state = 'taken')`, v.Organization, v.Project, v.Organization, v.Project)
+		if err := row.Scan(&waiting); err != nil {
+			return err
+		}
+		if waiting >= maxProposals || v.Version > maxVersions {
+			return &cofferdam.Error{
+				Op: op, Kind: cofferdam.Exhausted, Subject: "proposal", Reason: fmt.Sprintf("%d wait already, or there are %d versions", maxProposals, maxVersions),
+				Hint: "an owner rejects what is not wanted with cofferdam policy reject",
+			}
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO policy VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', '', '')`,
+			v.Organization, v.Project, v.Version, v.Text, v.Digest, v.State, v.Why, v.ProposedBy, stamp(v.Proposed))
 		return err
 	})
 	return v, err
 }
 
 // DecidePolicy takes or rejects a proposal, once.
-func (s *Store) DecidePolicy(ctx context.Context, scope cofferdam.Scope, version int64, state cofferdam.PolicyState, by string, at time.Time, signature string) error {
+func (s *Store) DecidePolicy(ctx context.Context, v cofferdam.PolicyVersion) error {
 	const op = "store.DecidePolicy"
 	n, err := s.exec(ctx, op, `UPDATE policy SET state = ?, decided_by = ?, decided = ?, signature = ? WHERE organization = ? AND project = ? AND version = ?`,
-		state, by, stamp(at), signature, scope.Organization, scope.Project, version)
+		v.State, v.DecidedBy, stamp(v.Decided), v.Signature, v.Organization, v.Project, v.Version)
 	if err == nil && n == 0 {
 		return notFound(op, "version of the policy")
 	}

@@ -123,7 +123,9 @@ func TestSuggestAndReplay(t *testing.T) {
 		cofferdam.Event{Seq: 101, Verdict: cofferdam.Refused, Fields: map[string]string{cofferdam.FieldQuery: `{"action":"request","host":"a.test","path":"/[redacted:key]"}`}},
 		cofferdam.Event{Seq: 102, Outcome: "ok"},
 	)
-	text := Suggest(events)
+	var seen Suggestion
+	seen.Add(events)
+	text := seen.Text()
 	d := doc(t, "project", text)
 	open, err := policy.New(policy.Grant{Project: &d, At: time.Now()})
 	if err != nil {

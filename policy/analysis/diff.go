@@ -55,6 +55,9 @@ func Diff(before, after policy.Document) Change {
 		}
 	}
 	c.sections(before, after)
+	if before.Second && !after.Second {
+		c.Opens = append(c.Opens, "changes of policy by one person alone")
+	}
 	if before.Cedar != after.Cedar {
 		c.Unbounded = append(c.Unbounded, "Cedar text: "+after.Cedar)
 	}

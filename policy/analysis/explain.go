@@ -38,6 +38,8 @@ func Explain(s *policy.Set, q policy.Query) Explanation {
 		e.Next = "a person answers each time; cofferdam approval list shows what waits"
 	case d.Rule != policy.DefaultDeny:
 		e.Next = fmt.Sprintf("no rule can allow it while %s denies it", d.Rule)
+	case s.Locked(q):
+		e.Layer, e.Next = policy.OrganizationName, "the organisation's limit leaves it out; an owner of it can widen that with cofferdam policy propose"
 	default:
 		e.Smallest, e.Rule = smallest(q)
 		e.Next = next(q, e.Smallest)
@@ -97,7 +99,7 @@ func next(q policy.Query, entry string) string {
 		if q.Port != 0 && q.Port != 80 && q.Port != 443 {
 			host += ":" + strconv.Itoa(int(q.Port))
 		}
-		return "for one task: cofferdam task run --allow " + host + " …; for all: add the entry with cofferdam policy edit"
+		return "for one task: cofferdam task run --allow " + host + " …; for all: add the entry to a file of the policy and give it to cofferdam policy propose"
 	}
-	return "add the entry with cofferdam policy edit"
+	return "add the entry to a file of the policy and give it to cofferdam policy propose"
 }

@@ -19,6 +19,17 @@ CREATE TABLE answer (
   PRIMARY KEY (question, by_kind, by_name)
 ) STRICT;
 
+-- Acts that passed by what an answer opened for a number of them.
+CREATE TABLE opening (question TEXT PRIMARY KEY REFERENCES question(id), used INTEGER NOT NULL CHECK (used > 0)) STRICT;
+CREATE TRIGGER opening_insert BEFORE INSERT ON opening BEGIN
+  SELECT RAISE(ABORT, 'nobody has allowed it')
+    WHERE NOT EXISTS (SELECT 1 FROM question WHERE id = NEW.question AND state = 'allowed');
+END;
+CREATE TRIGGER opening_update BEFORE UPDATE ON opening BEGIN
+  SELECT RAISE(ABORT, 'uses are counted one by one') WHERE NEW.question <> OLD.question OR NEW.used <> OLD.used + 1;
+END;
+CREATE TRIGGER opening_delete BEFORE DELETE ON opening BEGIN SELECT RAISE(ABORT, 'uses are kept'); END;
+
 CREATE TRIGGER question_insert BEFORE INSERT ON question BEGIN
   SELECT RAISE(ABORT, 'a question begins open and unused') WHERE NEW.state <> 'open' OR NEW.used <> 0;
 END;

@@ -4,7 +4,7 @@
 CREATE TABLE policy (
   organization TEXT NOT NULL REFERENCES organization(id), project TEXT NOT NULL, version INTEGER NOT NULL CHECK (version > 0),
   text TEXT NOT NULL, digest TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('proposed', 'taken', 'rejected')),
-  proposed_by TEXT NOT NULL, proposed TEXT NOT NULL, decided_by TEXT NOT NULL, decided TEXT NOT NULL, signature TEXT NOT NULL,
+  why TEXT NOT NULL, proposed_by TEXT NOT NULL, proposed TEXT NOT NULL, decided_by TEXT NOT NULL, decided TEXT NOT NULL, signature TEXT NOT NULL,
   PRIMARY KEY (organization, project, version)
 ) STRICT;
 CREATE TRIGGER policy_insert BEFORE INSERT ON policy BEGIN
@@ -17,7 +17,7 @@ END;
 CREATE TRIGGER policy_update BEFORE UPDATE ON policy BEGIN
   SELECT RAISE(ABORT, 'a version is what was proposed')
     WHERE NEW.organization <> OLD.organization OR NEW.project <> OLD.project OR NEW.version <> OLD.version OR NEW.text <> OLD.text
-      OR NEW.digest <> OLD.digest OR NEW.proposed_by <> OLD.proposed_by OR NEW.proposed <> OLD.proposed;
+      OR NEW.digest <> OLD.digest OR NEW.why <> OLD.why OR NEW.proposed_by <> OLD.proposed_by OR NEW.proposed <> OLD.proposed;
   SELECT RAISE(ABORT, 'a version is decided once') WHERE OLD.state <> 'proposed';
   SELECT RAISE(ABORT, 'a version that counts is signed') WHERE NEW.state = 'taken' AND (NEW.signature = '' OR NEW.decided_by = '');
   SELECT RAISE(ABORT, 'a later version counts already')

@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"cofferdam"
+)
+
+// Given is what a person's answer opens for a while. It opens what nothing
+// permits, and what a rule asks about; never what a rule denies.
+type Given struct {
+	Rule             // ID names the answer
+	Until  time.Time // at the latest
+	Uses   int       // acts that may pass by it; 0: no bound. Who lets them pass counts them
+	Reason string    // for people: who, and for which approval
+}
+
+// ParseOpening reads what a person opens by an answer about an action: one entry
+// of a list of its section. A preset or a splice is none: nobody could say how
+// far it goes.
+func ParseOpening(action, entry string) (Rule, error) {
+	var r Rule
+	var err error
+	switch s := sectionOf(action); s {
+	case "":
+		err = fmt.Errorf("%q is no action", shorten(action))
+	case Egress:
+		r, err = parseRule(entry)
+		if err == nil && r.Splice {
+			err = fmt.Errorf("what passes unseen cannot be opened by an answer")
+		}
+	default:
+		r, err = parseName(s, entry)
+	}
+	if err != nil {
+		return Rule{}, &cofferdam.Error{
+			Op: "policy.ParseOpening", Kind: cofferdam.Invalid, Subject: fmt.Sprintf("entry %q", shorten(entry)), Reason: err.Error(),
+			Hint: "write it as in a list of the policy, such as api.example.com", Err: err,
+		}
+	}
+	r.Origin, r.Effect, r.Mode = entry, Allow, Enforce
+	return r, nil
+}
+
+// Base is the digest of what was written and given at the start, whatever people
+// opened since: while it stays, a question that was asked is still the same.
+func (s *Set) Base() cofferdam.Digest { return s.base }
+
+// Given returns what a person opened, by the rule that a decision names.
+func (s *Set) Given(rule string) (Given, bool) {
+	i := slices.IndexFunc(s.grant.Given, func(g Given) bool { return g.ID == rule })
+	if i < 0 {
+		return Given{}, false
+	}
+	return s.grant.Given[i], true
+}
