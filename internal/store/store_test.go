@@ -163,7 +163,7 @@ func TestTask(t *testing.T) {
 	if v.Number != 1 || v.Branch != "refs/heads/cofferdam/t-1-1" {
 		t.Fatalf("first task is number %d on %s", v.Number, v.Branch)
 	}
-	for _, name := range []string{"t-1", string(v.ID), string(v.ID[:8])} {
+	for _, name := range []string{"t-1", string(v.ID), string(v.ID[:20])} { // a shorter one may be digits alone, which name a number
 		got, err := p.FindTask(ctx, p.scope, name)
 		if err != nil {
 			t.Fatalf("FindTask(%s): %v", name, err)
