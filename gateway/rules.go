@@ -61,11 +61,18 @@ func (r *Rules) Give(given policy.Given) error {
 }
 
 // Replace puts another grant in the place of what was written and given at the
-// start; what people opened since stays. An error leaves it as it was.
+// start; what people opened since stays, beside what g has of that. An error
+// leaves it as it was.
 func (r *Rules) Replace(g policy.Grant) error {
+	stored := g.Given
 	for {
 		s := r.Set()
-		g.Given, g.At = s.Grant().Given, r.now()
+		g.Given, g.At = slices.Clone(s.Grant().Given), r.now()
+		for _, o := range stored {
+			if _, there := s.Given(o.ID); !there {
+				g.Given = append(g.Given, o)
+			}
+		}
 		next, err := policy.New(g)
 		if err != nil {
 			return err
@@ -74,6 +81,15 @@ func (r *Rules) Replace(g policy.Grant) error {
 			return nil
 		}
 	}
+}
+
+// Shut lets nothing pass from now on, whatever people opened, until Replace.
+func (r *Rules) Shut() error {
+	s, err := policy.New(policy.Grant{})
+	if err == nil {
+		r.held.Store(s)
+	}
+	return err
 }
 
 // end takes away what a person opened.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,11 @@ func (s *Set) hostReason(q Query, rule string) string {
 	if rule != DefaultDeny {
 		return fmt.Sprintf("%s is refused by rule %q", to, rule)
 	}
-	if ports := s.ports(q.Host); q.Port != 0 && len(ports) > 0 {
+	ports := s.ports(q.Host)
+	if q.Action == HTTP && slices.Contains(ports, strconv.Itoa(int(q.Port))) {
+		return fmt.Sprintf("%s of %s%s is refused: this task may send only some requests there", shorten(q.Method), to, shorten(q.Path))
+	}
+	if q.Port != 0 && len(ports) > 0 {
 		return fmt.Sprintf("%s is refused: this task may reach %s only on port %s", to, q.Host, strings.Join(ports, ", "))
 	}
 	return fmt.Sprintf("%s is refused: it is not on this task's list of allowed hosts", to)

@@ -83,8 +83,10 @@ func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) 
 		return nil, failFor(cofferdam.ReasonPolicy, err)
 	}
 	g.At = time.Now()
+	follows := ruled{scope: a.plan.Scope, make: make, ledger: a.ledger}
 	if phase == gateway.Work {
-		if g.Given, err = a.given(ctx, a.plan.Task); err != nil {
+		follows.task = a.plan.Task
+		if g.Given, err = a.given(ctx, follows.task); err != nil {
 			return nil, err
 		}
 	}
@@ -93,7 +95,8 @@ func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) 
 		return nil, failFor(cofferdam.ReasonPolicy, err)
 	}
 	rules := gateway.NewRules(set)
-	a.follow(a.plan.ID, ruled{a.plan.Scope, make, rules, a.ledger})
+	follows.rules = rules
+	a.follow(a.plan.ID, follows)
 	p := a.plan
 	c := &gateway.Caller{
 		Scope: p.Scope, Task: p.Task, Session: p.ID, Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: string(phase)},

@@ -19,6 +19,7 @@ type making func(policy.Documents) (policy.Grant, error)
 // ruled is a wire's policy that follows the documents while it is served here.
 type ruled struct {
 	scope  cofferdam.Scope
+	task   cofferdam.TaskID // whose openings count; "" for none
 	make   making
 	rules  *gateway.Rules
 	ledger *ledger
@@ -138,13 +139,16 @@ func (r *Runner) judge(ctx context.Context, w ruled) error {
 	if err == nil {
 		g, err = w.make(d)
 	}
+	if err == nil && w.task != "" {
+		g.Given, err = r.given(ctx, w.task)
+	}
 	if err == nil {
 		err = w.rules.Replace(g)
 	}
 	if err != nil {
 		g = policy.Grant{}
-		if closed := w.rules.Replace(g); closed != nil {
-			return errors.Join(err, closed)
+		if shut := w.rules.Shut(); shut != nil {
+			return errors.Join(err, shut)
 		}
 		r.o.Log.WarnContext(ctx, "a session may do nothing any more: its policy cannot be made", slog.Any("error", err))
 	}

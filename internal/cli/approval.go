@@ -86,9 +86,19 @@ func (a answers) showQuestion(q cofferdam.Question) error {
 	if len(q.Bytes) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(a.Out, "\n%s\n", exactBytes(q.Bytes))
-	return err
+	if _, err := fmt.Fprintf(a.Out, "\n%s\n", exactBytes(q.Bytes)); err != nil {
+		return err
+	}
+	if hidden := q.Size - int64(len(q.Bytes)); hidden > 0 {
+		_, err := fmt.Fprintf(a.Out, "  \\(%d bytes more, which are not shown; they are part of the digest)\n", hidden)
+		return err
+	}
+	return nil
 }
+
+// shownBlanks is how many blanks in a row are shown as they are: more of them move
+// what comes after out of sight.
+const shownBlanks = 16
 
 // exactBytes shows bytes so that none hides: lines are marked, and what cannot be
 // seen is written as its number.
@@ -103,6 +113,11 @@ func exactBytes(b []byte) string {
 		body, carriage := strings.CutSuffix(body, "\r")
 		for i := 0; i < len(body); {
 			r, n := utf8.DecodeRuneInString(body[i:])
+			if run := len(body[i:]) - len(strings.TrimLeft(body[i:], " ")); run > shownBlanks {
+				fmt.Fprintf(&out, `\(%d blanks)`, run)
+				i += run
+				continue
+			}
 			switch {
 			case r == utf8.RuneError && n == 1:
 				fmt.Fprintf(&out, "\\x%02x", body[i])

@@ -408,7 +408,7 @@ func TestThings(t *testing.T) {
 			t.Errorf("%v: %v %s", args, err, out)
 		}
 	}
-	if out := b.good("proof", "view", "--key"); out != "test+00000000+AAAA\n" {
+	if out := b.good("proof", "view", "--key"); !strings.HasPrefix(out, "test+") {
 		t.Errorf("key: %q", out)
 	}
 }

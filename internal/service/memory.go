@@ -61,7 +61,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 	}
 	return Options{
 		Scope: scope, People: memoryPeople{scope}, Projects: memoryPeople{scope}, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m},
-		Policies: &m.policies, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
+		Policies: &m.policies, Prover: memoryProver{}, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {
 				return r.Base, m.fault()

@@ -96,7 +96,7 @@ func (s *Service) settleAllow(ctx context.Context, op string, list []string) err
 	if r, name := d.Beyond(rules); name != "" {
 		return &cofferdam.Error{
 			Op: op, Kind: cofferdam.Denied, Subject: "allow list, " + r.Origin, Reason: fmt.Sprintf("%s is beyond what the policy of the %s lets a task have", r, name),
-			Hint: "cofferdam policy view shows its limit; an owner can change it",
+			Hint: "cofferdam policy view shows its limit, with --organization that of the organisation; an owner can change it",
 		}
 	}
 	return nil

@@ -196,3 +196,32 @@ func TestExplainNamesTheSmallestRule(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A session that asks for thousands of names makes a suggestion that a person can
+// still read, and that is a policy.
+func TestSuggestionsAreBounded(t *testing.T) {
+	var s Suggestion
+	add := func(q policy.Query) {
+		text, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Add([]cofferdam.Event{{Verdict: cofferdam.Refused, Fields: map[string]string{cofferdam.FieldQuery: string(text)}}})
+	}
+	for i := range 1000 {
+		add(policy.Query{Action: policy.HTTP, Host: cofferdam.Host(fmt.Sprintf("h%d.test", i)), Port: 443, Method: "GET", Path: "/"})
+		add(policy.Query{Action: policy.HTTP, Host: "h1.test", Port: 443, Method: fmt.Sprintf("M%c", 'A'+i%26), Path: fmt.Sprintf("/p%d", i)})
+		add(policy.Query{Action: policy.Invoke, Name: fmt.Sprintf("s:t%d", i)})
+		add(policy.Query{Action: policy.Invoke, Name: "s:\x1b[2J\"]\n"})
+	}
+	text := s.Text()
+	d := doc(t, "project", text)
+	if len(d.Rules) != 2*maxSuggested || !strings.Contains(text, "1488 acts at other hosts and names are left out") || strings.Contains(text, "\x1b") {
+		t.Errorf("%d rules\n%.300s", len(d.Rules), text)
+	}
+	for _, r := range d.Rules {
+		if r.Pattern == "h1.test" && (len(r.Paths) != 1 || r.Paths[0] != "/*" || len(r.Methods) != 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -27,6 +28,7 @@ func Diff(before, after policy.Document) Change {
 	for _, r := range after.Rules {
 		switch {
 		case r.Mode == policy.LogOnly:
+		case r.Effect == policy.Limit && !slices.Contains(before.Limits, section(r)): // there was no bound
 		case (r.Effect == policy.Allow || r.Effect == policy.Limit) && !covered(r, before, r.Effect):
 			c.Opens = append(c.Opens, line(r))
 		case r.Effect == policy.Ask && !covered(r, before, policy.Ask):
@@ -88,13 +90,11 @@ func covered(r policy.Rule, by policy.Document, effect policy.Effect) bool {
 	})
 }
 
+func section(r policy.Rule) policy.Section { return cmp.Or(r.Section, policy.Egress) }
+
 // line shows a rule with everything that bounds it.
 func line(r policy.Rule) string {
-	section := r.Section
-	if section == "" {
-		section = policy.Egress
-	}
-	s := fmt.Sprintf("%s %s: %s", section, r.Effect, r)
+	s := fmt.Sprintf("%s %s: %s", section(r), r.Effect, r)
 	if len(r.Methods) > 0 {
 		s += fmt.Sprintf(" %v", r.Methods)
 	}

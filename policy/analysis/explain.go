@@ -39,7 +39,7 @@ func Explain(s *policy.Set, q policy.Query) Explanation {
 	case d.Rule != policy.DefaultDeny:
 		e.Next = fmt.Sprintf("no rule can allow it while %s denies it", d.Rule)
 	case s.Locked(q):
-		e.Layer, e.Next = policy.OrganizationName, "the organisation's limit leaves it out; an owner of it can widen that with cofferdam policy propose"
+		e.Layer, e.Next = policy.OrganizationName, "the organisation's limit leaves it out; an owner of it can widen that with cofferdam policy propose --organization"
 	default:
 		e.Smallest, e.Rule = smallest(q)
 		e.Next = next(q, e.Smallest)

@@ -13,7 +13,7 @@ import (
 // Bounds of what is suggested: more than a person reads is no suggestion.
 const (
 	maxSuggested = 256 // hosts, and names of each section
-	maxPaths     = 16  // of a host that are told apart
+	maxPaths     = 16  // of a host that are told apart, and methods
 	maxFolders   = 2   // of a path that a rule keeps
 )
 
@@ -89,11 +89,15 @@ func (s *Suggestion) see(q policy.Query) {
 		s.hosts[host] = o
 	}
 	o.splice = o.splice || q.Splice
-	if method := strings.ToUpper(q.Method); q.Action == policy.HTTP && policy.CheckMethod(method) && len(o.methods) < maxPaths {
+	method := strings.ToUpper(q.Method)
+	if q.Action != policy.HTTP || !policy.CheckMethod(method) {
+		return
+	}
+	if len(o.methods) <= maxPaths {
 		o.methods[method] = true
-		if len(o.paths) <= maxPaths {
-			o.paths[folder(q.Path)] = true
-		}
+	}
+	if len(o.paths) <= maxPaths {
+		o.paths[folder(q.Path)] = true
 	}
 }
 
@@ -115,7 +119,11 @@ func (s *Suggestion) Text() string {
 	}
 	for i, host := range sorted(s.hosts) {
 		if o := s.hosts[host]; !o.splice && len(o.methods) > 0 {
-			fmt.Fprintf(&b, "\n[[egress.rule]]\nid = \"seen-%d\"\neffect = \"allow\"\nhosts = [%q]\nmethods = [%s]\npaths = [%s]\n", i+1, host, quoted(sorted(o.methods)), quoted(few(o.paths)))
+			fmt.Fprintf(&b, "\n[[egress.rule]]\nid = \"seen-%d\"\neffect = \"allow\"\nhosts = [%q]\n", i+1, host)
+			if len(o.methods) <= maxPaths { // more are all that there are
+				fmt.Fprintf(&b, "methods = [%s]\n", quoted(sorted(o.methods)))
+			}
+			fmt.Fprintf(&b, "paths = [%s]\n", quoted(few(o.paths)))
 		}
 	}
 	for _, section := range []policy.Section{policy.Ports, policy.Secret, policy.Tools} {
