@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,4 +95,62 @@ func TestOpening(t *testing.T) {
 			t.Errorf("%q opens %+v", entry, g)
 		}
 	}
+}
+
+// While acts are judged, asked about and allowed, a person takes a policy that
+// denies the host. What began after that is refused, whoever answers yes, and so
+// is what waited.
+func TestNoAnswerOutrunsADeny(t *testing.T) {
+	for range 20 {
+		c, _, d := asking(t, askAsked)
+		var mu sync.Mutex
+		d.bounds = &cofferdam.Bounds{Entry: "asked.test", Seconds: 60}
+		c.Ask = locked{&mu, d}
+		no, err := policy.ParseDocument("project", []byte("[egress]\ndeny = [\"asked.test\"]\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var denied atomic.Bool
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 10 {
+					late := denied.Load() // before it begins
+					err := gateway.Handle(t.Context(), c, request("asked.test"), func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, nil })
+					if late && err == nil {
+						t.Error("passed after the deny")
+					}
+				}
+			})
+		}
+		if err := c.Policy.Replace(policy.Grant{Project: &no}); err != nil {
+			t.Error(err)
+		}
+		denied.Store(true)
+		all.Wait()
+	}
+}
+
+// locked is a desk for several at a time.
+type locked struct {
+	mu *sync.Mutex
+	d  *desk
+}
+
+func (l locked) Ask(ctx context.Context, q cofferdam.Question) (cofferdam.Question, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.d.Ask(ctx, q)
+}
+
+func (l locked) Use(ctx context.Context, id cofferdam.QuestionID, hash cofferdam.Digest) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.d.Use(ctx, id, hash)
+}
+
+func (l locked) UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.d.UseOpening(ctx, id, most)
 }

@@ -74,7 +74,6 @@ var verbs = map[string]verb{
 	"service.Model":               {"model.view", identity.Viewer, false},
 	"service.ListModels":          {"model.list", identity.Viewer, false},
 	"service.AddModel":            {"model.add", identity.Operator, false},
-	"service.CheckModel":          {"model.check", identity.Operator, false},
 	"service.RemoveModel":         {"model.remove", identity.Operator, false},
 	"service.Agent":               {"agent.view", identity.Viewer, false},
 	"service.ListAgents":          {"agent.list", identity.Viewer, false},

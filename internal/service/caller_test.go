@@ -1,0 +1,65 @@
+package service
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestEveryVerbHasARow: every call names the verb that it needs by its own name,
+// and the list has a row for each and for nothing else.
+func TestEveryVerbHasARow(t *testing.T) {
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]bool{}
+	call := regexp.MustCompile(`s\.(?:may|who|enter)\(ctx, (?:"(service\.\w+)"|op)\)`)
+	method := regexp.MustCompile(`(?m)^func \(s \*Service\) ([A-Z]\w*)\(ctx context\.Context`)
+	op := regexp.MustCompile(`\bop\s*=\s*"(service\.\w+)"`)
+	open := map[string]bool{"In": true, "Local": true, "Bearer": true} // they find out who is calling
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") || f.Name() == "caller.go" {
+			continue
+		}
+		text, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range regexp.MustCompile(`(?m)^}\n`).Split(string(text), -1) {
+			name := method.FindStringSubmatch(body)
+			for _, m := range call.FindAllStringSubmatch(body, -1) {
+				verb := m[1]
+				if verb == "" {
+					if o := op.FindStringSubmatch(body); o != nil {
+						verb = o[1]
+					}
+				}
+				asked[verb] = true
+				if name != nil && verb != "service."+name[1] && name[1] != "WaitTask" && name[1] != "FollowTask" {
+					t.Errorf("%s: %s asks for %s", f.Name(), name[1], verb)
+				}
+			}
+			passes := regexp.MustCompile(`s\.(Task|Session|Policy|ViewMerge|woken|ListTasks|Merge|Events)\(ctx`).MatchString(body)
+			if name != nil && !call.MatchString(body) && !passes && !open[name[1]] {
+				t.Errorf("%s: %s asks for no verb", f.Name(), name[1])
+			}
+		}
+	}
+	for verb := range asked {
+		if _, ok := verbs[verb]; !ok {
+			t.Errorf("%s is asked for and has no row", verb)
+		}
+	}
+	names := map[string]string{}
+	for verb, v := range verbs {
+		if !asked[verb] {
+			t.Errorf("the row %s is asked for by nobody", verb)
+		}
+		if !v.needs.Known() || v.name == "" || names[v.name] != "" {
+			t.Errorf("%s: %+v, as %s", verb, v, names[v.name])
+		}
+		names[v.name] = verb
+	}
+}
