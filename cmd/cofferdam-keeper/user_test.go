@@ -170,7 +170,7 @@ func userKeeps(t *testing.T, c *keeper.Client, tier sandbox.Tier) {
 			t.Errorf("box %d: %+v, %v", i, s, err)
 		}
 		if i == 1 && tier != sandbox.Process {
-			if _, err := b.Snapshot(ctx, snapshot); err != nil {
+			if _, err := b.Snapshot(ctx, sandbox.Take{ID: snapshot, Memory: true}); err != nil {
 				t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
 			}
 		}

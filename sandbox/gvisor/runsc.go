@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/log"
@@ -102,11 +103,13 @@ func createContainer(conf *config.Config, program, id, dir, image string, files 
 	if err != nil {
 		return nil, fmt.Errorf("making sandbox: %w", err)
 	}
-	if image == "" {
-		err = c.Start(&own)
-	} else {
-		err = c.Restore(&own, image, false, false)
-	}
+	ns, _ := specutils.GetNS(specs.NetworkNamespace, spec)
+	err = ownPackets(ns.Path, func() error {
+		if image == "" {
+			return c.Start(&own)
+		}
+		return c.Restore(&own, image, false, false)
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting sandbox: %w", err), c.Destroy())
 	}
@@ -159,10 +162,7 @@ func beside(conf *config.Config, c *container.Container, args control.ExecArgs, 
 // newContainer does the part that uses what belongs to this process as a whole:
 // its control group, os.Stdin, os.Stdout and os.Stderr, and specutils.ExePath.
 func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (c *container.Container, err error) {
-	err = cgroup.Alone(func() (err error) {
-		if err := keepPackets(); err != nil {
-			return err
-		}
+	err = cgroup.Alone(func() error {
 		formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
 		os.Stdin, os.Stdout, os.Stderr = in, out, out
 		defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()

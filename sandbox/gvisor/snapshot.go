@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/snapshot"
@@ -16,11 +15,12 @@ import (
 // Names in the folder of a snapshot.
 const (
 	memoryDir = "memory"
-	workImage = "work.img"
+	workImage = snapshot.Image
 )
 
-// Snapshot takes the box as it is under a new id while it goes on running.
-func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+// Snapshot takes the box, or its workspace, as it is under a new id while it goes on
+// running.
+func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
 	b.step.Lock()
 	defer b.step.Unlock()
 	if b.spec.SetupPhase {
@@ -29,13 +29,19 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	if now := b.Life.Now().State; now.Over() || now == sandbox.Stopping { // its workspace is gone: what lies there now is the host's
 		return sandbox.Snapshot{}, conflict(b, "Snapshot", "take snapshot of")
 	}
-	need := b.memory() + used(b)
-	s, err := b.d.snapshots.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
+	need := used(b)
+	if t.Memory {
+		need += b.memory()
+	}
+	s, err := b.d.snapshots.Add(t, b.spec, need)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	s.Kernel = b.d.checker.kernel()
-	if s.Key, err = b.d.key(b.spec); err == nil {
+	if s.Memory {
+		s.Kernel = b.d.checker.kernel()
+		s.Key, err = b.d.key(b.spec)
+	}
+	if err == nil {
 		err = b.take(ctx, s)
 	}
 	if err != nil {
@@ -72,12 +78,13 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.container.Resume()) }()
-	// First the memory: gVisor writes to the workspace what it still has of it.
-	if err := os.Mkdir(s.Path(memoryDir), 0o700); err != nil {
-		return err
-	}
-	if err := writeDown(b.d.conf, b.container, s.Path(memoryDir)); err != nil {
-		return err
+	if s.Memory { // first: gVisor writes to the workspace what it still has of it
+		if err := os.Mkdir(s.Path(memoryDir), 0o700); err != nil {
+			return err
+		}
+		if err := writeDown(b.d.conf, b.container, s.Path(memoryDir)); err != nil {
+			return err
+		}
 	}
 	if b.d.o.User || b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
 		return b.d.snapshots.CopyTree(ctx, b.path("work"), s.Path(snapshot.Tree))
@@ -92,16 +99,11 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 
 // openSnapshot returns a snapshot that this gVisor can read. It is not removed
 // until release is called.
-func (d *Driver) openSnapshot(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *snapshot.Stored, release func(), err error) {
-	s, release, err = d.snapshots.Open(ctx, scope, id)
+func (d *Driver) openSnapshot(ctx context.Context, spec sandbox.Spec) (s *snapshot.Stored, release func(), err error) {
+	s, release, err = d.snapshots.OpenMemory(ctx, spec)
 	if err == nil && s.Kernel != d.checker.kernel() {
 		release()
-		return nil, nil, missing("snapshot "+string(id), fmt.Sprintf("it was written by %s, and this is %s", s.Kernel, d.checker.kernel()), "remove it and take a new one", nil)
+		return nil, nil, missing("snapshot "+string(s.ID), fmt.Sprintf("it was written by %s, and this is %s", s.Kernel, d.checker.kernel()), "remove it and take a new one", nil)
 	}
 	return s, release, err
-}
-
-// RemoveSnapshot removes a snapshot. Boxes that were made from it go on.
-func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.snapshots.Remove(id)
 }

@@ -115,7 +115,7 @@ func TestFirstCommandWithInput(t *testing.T) {
 	waiting(t, d, 1)
 	b := newBox(t, d)
 	ctx := context.Background()
-	s, err := b.Snapshot(ctx, newSnapshotID())
+	s, err := b.Snapshot(ctx, sandbox.Take{ID: newSnapshotID(), Memory: true})
 	must(t, err)
 	for _, box := range []sandbox.Box{b, newBox(t, d, func(c *sandbox.Spec) { c.Snapshot = s.ID })} {
 		must(t, box.Start(ctx, sandbox.Command{ID: "in", Argv: []string{"cat"}, Stdin: true}))

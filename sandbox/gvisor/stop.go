@@ -185,7 +185,7 @@ func (b *box) restore(ctx context.Context) error {
 		b.fail("it could not be resumed: its memory on disk is not what was written", "the box could not be resumed")
 		return err
 	}
-	err := dropPackets(b.net.Path())
+	err := dropPackets(b.net)
 	if err == nil {
 		err = b.net.Renew()
 	}

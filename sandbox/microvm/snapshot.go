@@ -16,27 +16,34 @@ import (
 
 // Names in the folder of a snapshot, beside those of a machine at rest.
 const (
-	workCopy    = "work.img"
+	workCopy    = snapshot.Image
 	machineCopy = "machine.img"
 )
 
-// Snapshot takes the box as it is under a new id while it goes on running.
-func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+// Snapshot takes the box, or its workspace, as it is under a new id while it goes on
+// running.
+func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
 	none := sandbox.Snapshot{}
 	if b.spec.SetupPhase {
 		return none, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
 	}
 	b.step.Lock()
 	defer b.step.Unlock()
-	work, err := snapshot.Blocks(b.workDisk())
+	need, err := snapshot.Blocks(b.workDisk())
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
-	s, err := b.d.snapshots.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
+	if t.Memory {
+		need += memoryUsed(b)
+	}
+	s, err := b.d.snapshots.Add(t, b.spec, need)
 	if err != nil {
 		return none, b.failed("Snapshot", err)
 	}
-	if s.Key, err = b.key(ctx); err == nil {
+	if s.Memory {
+		s.Key, err = b.key(ctx)
+	}
+	if err == nil {
 		err = b.take(ctx, s)
 	}
 	if err != nil {
@@ -62,11 +69,27 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 		s.Paused = time.Since(stopped)
 		err = errors.Join(err, b.GoOn("its snapshot was taken", sandbox.ByDriver))
 	}()
+	if !s.Memory {
+		return b.takeWorkspace(ctx, s.Path(workCopy))
+	}
 	if err := b.stopAndWrite(ctx, s.Path("")); err != nil {
 		return err
 	}
 	s.Guest = b.Host.State()
 	return errors.Join(snapshot.Copy(b.workDisk(), s.Path(workCopy)), snapshot.Copy(b.path("machine.img"), s.Path(machineCopy)))
+}
+
+// takeWorkspace copies the workspace alone: pid 1 has the machine write all of it,
+// and its kernel writes nothing of its own accord while it stands still.
+func (b *box) takeWorkspace(ctx context.Context, to string) error {
+	if err := b.Host.Quiet(ctx); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // half a talk with a monitor leaves both in doubt
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Pause(ctx) }); err != nil {
+		return err
+	}
+	return snapshot.Copy(b.workDisk(), to)
 }
 
 // key names all that boxes must have in common so that one can go on as another:
@@ -77,7 +100,7 @@ func (b *box) key(ctx context.Context) (string, error) {
 		return "", err
 	}
 	s := b.spec
-	s.ID, s.Snapshot, s.Hostname = "", "", ""
+	s.ID, s.Snapshot, s.Digest, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", "", 0
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return "", err
@@ -93,7 +116,7 @@ func (b *box) key(ctx context.Context) (string, error) {
 // its own: memory, workspace and network are its own, name, machine id, entropy
 // and clock are new.
 func (b *box) fork(ctx context.Context) error {
-	s, release, err := b.d.snapshots.Open(ctx, b.spec.Scope, b.spec.Snapshot)
+	s, release, err := b.d.snapshots.OpenMemory(ctx, b.spec)
 	if err != nil {
 		return err
 	}
@@ -129,9 +152,4 @@ func (b *box) fork(ctx context.Context) error {
 	err = b.Life.Move(sandbox.Ready, "it goes on from a snapshot", sandbox.ByDriver)
 	b.Host.Release()
 	return err
-}
-
-// RemoveSnapshot removes a snapshot; boxes made from it have copies.
-func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.snapshots.Remove(id)
 }

@@ -106,7 +106,7 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 		"suspend": offered(sandbox.CanSuspend, b.Suspend),
 		"snapshot": offered(sandbox.CanSnapshot, func(ctx context.Context) error {
 			id := sandbox.SnapshotID(cofferdam.NewID("s"))
-			if _, err := b.Snapshot(ctx, id); err != nil {
+			if _, err := b.Snapshot(ctx, sandbox.Take{ID: id, Memory: true}); err != nil {
 				return err
 			}
 			return s.RemoveSnapshot(ctx, id)

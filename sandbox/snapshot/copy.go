@@ -26,6 +26,9 @@ import (
 // is no image. Everywhere else there are files alone.
 const Tree = "work"
 
+// Image is a workspace that is an image of a file system.
+const Image = "work.img"
+
 // digest is of all that a snapshot is: its description and its files.
 func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
 	plain := *s
@@ -46,7 +49,7 @@ func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
 				return err
 			}
 			return fs.SkipDir
-		case e.IsDir(), path == s.Path(description):
+		case e.IsDir(), isSaid(path[len(s.dir)+1:]):
 			return ctx.Err()
 		}
 		fmt.Fprintf(h, "%q\n", path[len(s.dir):])
@@ -194,10 +197,10 @@ func Touched(path string) (string, error) {
 	return touched(path, func(string) bool { return false })
 }
 
-// stampOf is the same for the files of a snapshot but its description, whatever
+// stampOf is the same for the files of a snapshot but what is said of it, whatever
 // the snapshot's folder is called.
 func stampOf(dir string) (string, error) {
-	return touched(dir, func(name string) bool { return name == "." || name == description })
+	return touched(dir, func(name string) bool { return name == "." || isSaid(name) })
 }
 
 // whole is the stamp of a snapshot's files together with what its description says.
