@@ -51,7 +51,7 @@ func (a *app) sessions(c *cobra.Command, task string, limit int) error {
 func newSessionView(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "view SESSION", Short: "Show a session and the box it really had", Args: exactly("SESSION"),
-		Long: "Show a session, by id or unique prefix: what it did and the box it really had." + calling(), Example: "  cofferdam session view s-5f1c",
+		Long: "Show a session, by id or unique prefix: what it did and the box it really had." + calling(), Example: "  cofferdam session view s-5f1c09ab",
 		RunE: viewed(a, (*client.Client).Session, func(s cofferdam.Session) []label {
 			return append([]label{
 				{"session", string(s.ID)},

@@ -35,7 +35,7 @@ func newTraceView(a *app) *cobra.Command {
 	var from uint64
 	var limit int
 	c := &cobra.Command{
-		Use: "view SESSION", Short: "Show the events of a session", Args: exactly("SESSION"), Long: "Show the events of a session." + calling(), Example: "  cofferdam trace view s-5f1c --from 100 --limit 50",
+		Use: "view SESSION", Short: "Show the events of a session", Args: exactly("SESSION"), Long: "Show the events of a session." + calling(), Example: "  cofferdam trace view s-5f1c09ab --from 100 --limit 50",
 		RunE: func(c *cobra.Command, args []string) error {
 			if limit < 0 {
 				return usage(c, "--limit counts from 0")
@@ -64,7 +64,7 @@ func newTraceFollow(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "follow SESSION|TASK", Short: "Print events as they happen", Args: exactly("SESSION or TASK"), ValidArgsFunction: a.completeTasks,
 		Long:    "Print the events of a session until it is sealed, or of all sessions of a task until it is at rest. It ends with the last sequence number, so that it can be resumed with --from." + calling(),
-		Example: "  cofferdam trace follow t-1\n  cofferdam trace follow s-5f1c --from 200 --json",
+		Example: "  cofferdam trace follow t-1\n  cofferdam trace follow s-5f1c09ab --from 200 --json",
 		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			next := from
 			see := func(e cofferdam.Event) error {

@@ -172,7 +172,12 @@ func (m *Memory) Get(_ context.Context, _ cofferdam.Scope, name string) (cofferd
 		return cofferdam.Task{}, m.Fail
 	}
 	for _, t := range m.tasks {
-		if t.Short() == name || len(name) > 3 && strings.HasPrefix(string(t.ID), name) {
+		if t.Short() == name {
+			return t, nil
+		}
+	}
+	for _, t := range m.tasks {
+		if len(name) >= 8 && strings.HasPrefix(string(t.ID), name) {
 			return t, nil
 		}
 	}
