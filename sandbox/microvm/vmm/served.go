@@ -9,8 +9,13 @@ import (
 	"os/exec"
 	"time"
 
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/cgroup"
 )
+
+// EndPatience is how long a monitor may take to be gone once its machine has ended:
+// its sockets close first.
+const EndPatience = 2 * time.Second
 
 // StartPatience is how long a monitor with an API may take to start a machine. It
 // is longer than one call may take, so that the call is named.
@@ -47,8 +52,8 @@ func SaysVersion(ctx context.Context, path string) (string, error) {
 // Served is the half of a Running whose monitor has an API over HTTP, and runs
 // machines on KVM alone. Its fields are set while the machine starts.
 type Served struct {
-	Program *Process // the one whose end is the machine's end
-	PID     int      // of the monitor itself
+	Program *cage.Process // the one whose end is the machine's end
+	PID     int           // of the monitor itself
 	UID     int
 	API     *API
 	Network *Network
@@ -95,7 +100,7 @@ func (s *Served) Confined(ctx context.Context, path, state string) error {
 }
 
 // Process implements Running.
-func (s *Served) Process() *Process { return s.Program }
+func (s *Served) Process() *cage.Process { return s.Program }
 
 // Line implements Running.
 func (s *Served) Line(ctx context.Context) (*os.File, error) {
