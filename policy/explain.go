@@ -39,9 +39,17 @@ func (s *Set) hostReason(q Query, rule string) string {
 		return fmt.Sprintf("%s is refused by rule %q", to, rule)
 	}
 	if ports := s.ports(q.Host); q.Port != 0 && len(ports) > 0 {
-		return fmt.Sprintf("%s is refused: this task may reach %s only on port %s", to, q.Host, strings.Join(ports, ", "))
+		return fmt.Sprintf("%s is refused: this %s may reach %s only on port %s", to, s.subject(), q.Host, strings.Join(ports, ", "))
 	}
-	return fmt.Sprintf("%s is refused: it is not on this task's list of allowed hosts", to)
+	return fmt.Sprintf("%s is refused: it is not on this %s's list of allowed hosts", to, s.subject())
+}
+
+// subject is what the policy is of, as the person who asked for it says.
+func (s *Set) subject() string {
+	if s.grant.Run {
+		return "run"
+	}
+	return "task"
 }
 
 // ports lists the ports on which rules open host.
@@ -75,9 +83,14 @@ func (s *Set) hostHint(q Query) string {
 		}
 	}
 	if CheckHost(q.Host) == nil && !strings.HasSuffix("."+string(q.Host), ownSuffix) {
-		b.WriteString("; a person can start the task with --allow " + string(q.Host))
+		entry := string(q.Host)
 		if q.Port != 0 && q.Port != 80 && q.Port != 443 {
-			b.WriteString(":" + strconv.Itoa(int(q.Port)))
+			entry += ":" + strconv.Itoa(int(q.Port))
+		}
+		if s.grant.Run {
+			b.WriteString("; a person can type: cofferdam run --allow " + entry + " -- COMMAND")
+		} else {
+			b.WriteString("; a person can start the task with --allow " + entry)
 		}
 	}
 	return b.String()

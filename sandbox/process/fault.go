@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -89,6 +90,8 @@ func namespaceError(s starting, err error) error {
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is not there", path)
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
