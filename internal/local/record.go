@@ -106,12 +106,12 @@ func (s state) prepare() error {
 
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
+	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
+		return full
+	}
 	return &cofferdam.Error{
 		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "state folder " + s.dir, Reason: plain(err),
 		Hint: "every run is recorded: make the folder writable, or name another with XDG_STATE_HOME", Err: err,
-	}
-	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
-		return full
 	}
 }
 
