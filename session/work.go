@@ -224,7 +224,11 @@ func (a *attempt) capture(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() && a.result.Failure == "" {
-		return fail(cofferdam.ReasonAgent, "what the agent left could not be pushed to its branch: "+gitReason(ran))
+		reason := cofferdam.ReasonAgent
+		if ran.taken || ran.thwarted { // what is in the push was not why
+			reason = cofferdam.ReasonRepository
+		}
+		return fail(reason, "what the agent left could not be pushed to its branch: "+gitReason(ran))
 	}
 	return nil
 }
