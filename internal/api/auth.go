@@ -26,6 +26,7 @@ import (
 // the two.
 type Auth struct {
 	UID   int    // of the server; this user and root are people
+	Name  string // of that user, where passwd has another for UID: in a user namespace; "" for passwd's
 	Token string // of the loopback listener, that person's
 	// TestToken authenticates TestPerson; both are "" unless the server was
 	// started with a test person.
@@ -45,7 +46,7 @@ func (a Auth) Principal(r *http.Request) (cofferdam.Principal, error) {
 		case same(token, a.TestToken) && a.TestPerson != "":
 			return cofferdam.Principal{Kind: cofferdam.TestPerson, Name: a.TestPerson}, nil
 		case same(token, a.Token):
-			return personOf(a.UID), nil
+			return a.personOf(a.UID), nil
 		}
 		return cofferdam.Principal{}, unauthenticated("the token is not this server's")
 	}
@@ -62,7 +63,7 @@ func (a Auth) Principal(r *http.Request) (cofferdam.Principal, error) {
 			Hint: "call it as root or as the server's own user, for example with sudo",
 		}
 	}
-	return personOf(peer.uid), nil
+	return a.personOf(peer.uid), nil
 }
 
 // fromBrowser refuses pages: no page of ours calls the API, and a foreign page
@@ -96,9 +97,11 @@ func same(given, want string) bool {
 }
 
 // personOf names a user of this machine by its passwd entry.
-func personOf(uid int) cofferdam.Principal {
+func (a Auth) personOf(uid int) cofferdam.Principal {
 	name := "uid-" + strconv.Itoa(uid)
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
+	if a.Name != "" && uid == a.UID {
+		name = a.Name
+	} else if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
 		name = u.Username
 	}
 	return cofferdam.Principal{Kind: cofferdam.Person, Name: name}
