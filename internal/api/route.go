@@ -162,11 +162,16 @@ func (c *call) line(v any) error {
 // breakOff ends a stream with its error as the last line; a raw stream is cut,
 // so that nobody takes a part for the whole.
 func (c *call) breakOff(req *http.Request, err error) {
-	if c.ctx.Err() != nil { // the caller has gone, or the server is going
+	level := slog.LevelInfo
+	switch cause := context.Cause(c.ctx); {
+	case errors.Is(cause, errStopping):
 		err = &cofferdam.Error{Op: "api.Stream", Kind: cofferdam.Unavailable, Subject: "stream", Reason: "the server is stopping", Hint: "follow again when it is back", Err: err}
+	case cause != nil: // nobody reads any more, which is nothing to tell an operator
+		level = slog.LevelDebug
+		err = &cofferdam.Error{Op: "api.Stream", Kind: cofferdam.Unavailable, Subject: "stream", Reason: "its reader has gone", Err: err}
 	}
 	p := c.s.problemOf(req, err)
-	c.s.o.Log.InfoContext(req.Context(), "stream ended early", slog.Any("request", p.RequestID), slog.Any("path", req.URL.Path), slog.Any("error", err))
+	c.s.o.Log.Log(req.Context(), level, "stream ended early", slog.Any("request", p.RequestID), slog.Any("path", req.URL.Path), slog.Any("error", err))
 	if c.w.Header().Get("Content-Type") != ndjson {
 		panic(http.ErrAbortHandler)
 	}
