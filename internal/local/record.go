@@ -73,12 +73,16 @@ func newState(dir, runtime string) state {
 	return s
 }
 
+// keyName is what a new key is called: as a server calls its own, for an ordinary
+// user's server signs with this one if the run came first.
+const keyName = "cofferdam"
+
 // key opens the key that signs traces. It is made under a lock: two first runs
 // at the same time must not end with the key of one and the traces of another.
 func (s state) key() (proof.Signer, error) {
 	path := s.path("keys", "trace")
 	if _, err := os.Lstat(path); err == nil {
-		return trace.OpenKey(path, "cofferdam-run")
+		return trace.OpenKey(path, keyName)
 	}
 	lock, err := os.OpenFile(s.path("keys", "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -88,7 +92,7 @@ func (s state) key() (proof.Signer, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return proof.Signer{}, s.unusable(err)
 	}
-	return trace.OpenKey(path, "cofferdam-run")
+	return trace.OpenKey(path, keyName)
 }
 
 // prepare makes the folders.
@@ -106,9 +110,6 @@ func (s state) prepare() error {
 
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
-	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
-		return full
-	}
 	return &cofferdam.Error{
 		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "state folder " + s.dir, Reason: plain(err),
 		Hint: "every run is recorded: make the folder writable, or name another with XDG_STATE_HOME", Err: err,
@@ -211,11 +212,10 @@ func (r *record) finish(file string, place *os.Root) (string, error) {
 		err = appear(place, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
 	}
 	if err = errors.Join(err, r.store.Close()); err != nil {
-		hint := "free some there, or name another file with --trace; what was recorded is in " + r.dir()
-		return file, placed(filepath.Dir(file), hint, &cofferdam.Error{
-			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "trace of this run " + file, Reason: plain(err),
-			Hint: "write it elsewhere with --trace; what was recorded is in " + r.dir(), Err: err,
-		})
+		return file, &cofferdam.Error{
+			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "writing the trace of this run", Reason: plain(err),
+			Hint: "free some space, or choose another place with --trace; what was recorded is in " + r.dir(), Err: err,
+		}
 	}
 	return file, os.RemoveAll(r.dir())
 }
