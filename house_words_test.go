@@ -98,6 +98,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"snapshots of one driver", "64", "sandbox/snapshot/snapshot.go", "MaxSnapshots"},
 		{"snapshots of one driver", "64 GiB", "sandbox/snapshot/snapshot.go", "MaxBytes"},
 		{"snapshots of one driver", "1 GiB", "sandbox/snapshot/snapshot.go", "KeepFree"},
+		{"the socket by which a gvisor box reads its network", "5 seconds", "sandbox/gvisor/packet.go", "packetPatience"},
 		{"users of its git processes", "10,000 of", "internal/repo/repo.go", "FirstOfUser"},
 		{"calls of the server before", "30 seconds", "sandbox/keeper/lease.go", "settleTime"},
 		{"a keeper that does not answer", "10 seconds", "sandbox/keeper/server.go", "firstWords"},

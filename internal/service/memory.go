@@ -171,15 +171,12 @@ func (m *Memory) Get(_ context.Context, _ cofferdam.Scope, name string) (cofferd
 	if m.Fail != nil {
 		return cofferdam.Task{}, m.Fail
 	}
-	for _, t := range m.tasks {
-		if t.Short() == name {
-			return t, nil
-		}
+	i := slices.IndexFunc(m.tasks, func(t cofferdam.Task) bool { return t.Short() == name })
+	if i < 0 && len(name) >= 8 {
+		i = slices.IndexFunc(m.tasks, func(t cofferdam.Task) bool { return strings.HasPrefix(string(t.ID), name) })
 	}
-	for _, t := range m.tasks {
-		if len(name) >= 8 && strings.HasPrefix(string(t.ID), name) {
-			return t, nil
-		}
+	if i >= 0 {
+		return m.tasks[i], nil
 	}
 	return cofferdam.Task{}, notFound("task", name)
 }

@@ -99,13 +99,13 @@ func (b *box) Suspend(ctx context.Context) error {
 	}
 	err = errors.Join(b.d.groups.End(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
 	var unseen error
-	b.resting, unseen = b.touched() // without it the box is refused when it is resumed
+	b.resting, unseen = touched(b) // without it the box is refused when it is resumed
 	return errors.Join(err, unseen, b.standStill(isSuspended, "its memory is on disk"))
 }
 
 // touched names what a suspended box goes on from as it is: its memory and its
 // disks. Whatever is written to them later changes a time that only the kernel sets.
-func (b *box) touched() (string, error) {
+func touched(b *box) (string, error) {
 	var all []string
 	for _, path := range []string{b.path(suspendedDir), b.path("machine.img"), b.workDisk()} {
 		one, err := snapshot.Touched(path)
@@ -119,8 +119,8 @@ func (b *box) touched() (string, error) {
 
 // untouched refuses to go on from what is not what was written: it would be the box.
 // It is not read for that, so that a large box is back as soon as a small one.
-func (b *box) untouched() error {
-	now, err := b.touched()
+func untouched(b *box) error {
+	now, err := touched(b)
 	if err == nil && now == b.resting {
 		return nil
 	}
@@ -219,14 +219,14 @@ func (b *box) Resume(ctx context.Context) error {
 		b.rest = ""
 		return b.GoOn("it was resumed", sandbox.ByCaller)
 	case b.rest == isSuspended:
-		return b.fromDisk(ctx)
+		return fromDisk(ctx, b)
 	}
 	return nil
 }
 
 // fromDisk lets a suspended box go on. One that cannot is failed.
-func (b *box) fromDisk(ctx context.Context) error {
-	err := b.untouched()
+func fromDisk(ctx context.Context, b *box) error {
+	err := untouched(b)
 	if err == nil {
 		if err = b.awaken(ctx, b.path(suspendedDir)); err != nil {
 			err = errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))

@@ -212,7 +212,7 @@ func TestRestIsProved(t *testing.T) {
 	if err := os.MkdirAll(b.path(suspendedDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if cofferdam.KindOf(b.untouched()) != cofferdam.Tampered {
+	if cofferdam.KindOf(untouched(b)) != cofferdam.Tampered {
 		t.Error("control: a box without a disk may go on")
 	}
 	for _, path := range []string{memory, filepath.Join(b.path(suspendedDir), stateFile), b.path("machine.img"), b.workDisk()} {
@@ -220,14 +220,14 @@ func TestRestIsProved(t *testing.T) {
 	}
 	rested := func() {
 		var err error
-		if b.resting, err = b.touched(); err != nil {
+		if b.resting, err = touched(b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	rested()
 	for _, path := range []string{memory, filepath.Join(b.path(suspendedDir), stateFile), b.path("machine.img"), b.workDisk()} {
-		if _, err := os.ReadFile(path); err != nil || b.untouched() != nil {
-			t.Errorf("%s was read: %v, %v", path, err, b.untouched())
+		if _, err := os.ReadFile(path); err != nil || untouched(b) != nil {
+			t.Errorf("%s was read: %v, %v", path, err, untouched(b))
 		}
 		info, err := os.Stat(path)
 		if err != nil {
@@ -241,7 +241,7 @@ func TestRestIsProved(t *testing.T) {
 			if err := change(); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.untouched(); cofferdam.KindOf(err) != cofferdam.Tampered || cofferdam.HintOf(err) == "" {
+			if err := untouched(b); cofferdam.KindOf(err) != cofferdam.Tampered || cofferdam.HintOf(err) == "" {
 				t.Errorf("%s, %s: %v", path, name, err)
 			}
 			write(path, "as it was")
