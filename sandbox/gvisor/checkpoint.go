@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/snapshot"
@@ -24,6 +25,23 @@ func (d *Driver) SignSnapshot(ctx context.Context, id sandbox.SnapshotID, note [
 // RemoveSnapshot removes a snapshot. Boxes that were made from it go on.
 func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
 	return d.snapshots.Remove(id)
+}
+
+// Differences compares workspaces.
+func (d *Driver) Differences(ctx context.Context, c sandbox.Compare) (sandbox.Differences, error) {
+	return d.snapshots.Differences(ctx, c, func(ctx context.Context) (*snapshot.Stored, error) {
+		found, err := d.Open(ctx, c.Box)
+		if err != nil {
+			return nil, err
+		}
+		b := found.(*box)
+		if b.spec.Scope != c.Scope { // who is not told that it is there
+			return nil, &cofferdam.Error{Op: "gvisor.Differences", Kind: cofferdam.NotFound, Subject: "box " + string(c.Box), Reason: "there is no such box"}
+		}
+		b.step.Lock()
+		defer b.step.Unlock()
+		return takeOf(ctx, b, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s"))})
+	})
 }
 
 // RestoreWorkspace puts a kept workspace back.

@@ -23,11 +23,23 @@ const (
 func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
 	b.step.Lock()
 	defer b.step.Unlock()
+	s, err := takeOf(ctx, b, t)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if err := b.d.snapshots.Keep(ctx, s); err != nil {
+		return sandbox.Snapshot{}, failed(b, "Snapshot", "take snapshot of", err)
+	}
+	return s.Snapshot, nil
+}
+
+// takeOf is a snapshot of the box that is not kept yet. step is held by the caller.
+func takeOf(ctx context.Context, b *box, t sandbox.Take) (*snapshot.Stored, error) {
 	if b.spec.SetupPhase {
-		return sandbox.Snapshot{}, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
+		return nil, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
 	}
 	if now := b.Life.Now().State; now.Over() || now == sandbox.Stopping { // its workspace is gone: what lies there now is the host's
-		return sandbox.Snapshot{}, conflict(b, "Snapshot", "take snapshot of")
+		return nil, conflict(b, "Snapshot", "take snapshot of")
 	}
 	need := used(b)
 	if t.Memory {
@@ -35,7 +47,7 @@ func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, e
 	}
 	s, err := b.d.snapshots.Add(t, b.spec, need)
 	if err != nil {
-		return sandbox.Snapshot{}, err
+		return nil, err
 	}
 	if s.Memory {
 		s.Kernel = b.d.checker.kernel()
@@ -45,14 +57,9 @@ func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, e
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s))
-	} else {
-		err = b.d.snapshots.Keep(ctx, s)
+		return nil, failed(b, "Snapshot", "take snapshot of", errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s)))
 	}
-	if err != nil {
-		return sandbox.Snapshot{}, failed(b, "Snapshot", "take snapshot of", err)
-	}
-	return s.Snapshot, nil
+	return s, nil
 }
 
 // take stops the box, writes down its memory and its workspace, and lets it go

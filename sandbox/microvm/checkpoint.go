@@ -3,6 +3,7 @@ package microvm
 import (
 	"context"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/snapshot"
 )
@@ -22,9 +23,22 @@ func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error 
 	return d.snapshots.Remove(id)
 }
 
-// Differences compares workspaces.
-func (d *Driver) Differences(context.Context, sandbox.Compare) (sandbox.Differences, error) {
-	return sandbox.Differences{}, sandbox.Lacking(sandbox.MicroVM, sandbox.CanCheckpoint)
+// Differences compares workspaces. No kernel mounts their disks for that: they were
+// written by one that is the agent's neighbour.
+func (d *Driver) Differences(ctx context.Context, c sandbox.Compare) (sandbox.Differences, error) {
+	return d.snapshots.Differences(ctx, c, func(ctx context.Context) (*snapshot.Stored, error) {
+		found, err := d.Open(ctx, c.Box)
+		if err != nil {
+			return nil, err
+		}
+		b := found.(*box)
+		if b.spec.Scope != c.Scope { // who is not told that it is there
+			return nil, &cofferdam.Error{Op: "microvm.Differences", Kind: cofferdam.NotFound, Subject: "box " + string(c.Box), Reason: "there is no such box"}
+		}
+		b.step.Lock()
+		defer b.step.Unlock()
+		return takeOf(ctx, b, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s"))})
+	})
 }
 
 // RestoreWorkspace puts a kept workspace back.

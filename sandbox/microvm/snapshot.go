@@ -23,22 +23,33 @@ const (
 // Snapshot takes the box, or its workspace, as it is under a new id while it goes on
 // running.
 func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
-	none := sandbox.Snapshot{}
-	if b.spec.SetupPhase {
-		return none, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
-	}
 	b.step.Lock()
 	defer b.step.Unlock()
+	s, err := takeOf(ctx, b, t)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if err := b.d.snapshots.Keep(ctx, s); err != nil {
+		return sandbox.Snapshot{}, b.failed("Snapshot", err)
+	}
+	return s.Snapshot, nil
+}
+
+// takeOf is a snapshot of the box that is not kept yet. step is held by the caller.
+func takeOf(ctx context.Context, b *box, t sandbox.Take) (*snapshot.Stored, error) {
+	if b.spec.SetupPhase {
+		return nil, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
+	}
 	need, err := snapshot.Blocks(b.workDisk())
 	if err != nil {
-		return none, b.failed("Snapshot", err)
+		return nil, b.failed("Snapshot", err)
 	}
 	if t.Memory {
 		need += memoryUsed(b)
 	}
 	s, err := b.d.snapshots.Add(t, b.spec, need)
 	if err != nil {
-		return none, b.failed("Snapshot", err)
+		return nil, b.failed("Snapshot", err)
 	}
 	if s.Memory {
 		s.Key, err = b.key(ctx)
@@ -47,14 +58,9 @@ func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, e
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s))
-	} else {
-		err = b.d.snapshots.Keep(ctx, s)
+		return nil, b.failed("Snapshot", errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s)))
 	}
-	if err != nil {
-		return none, b.failed("Snapshot", err)
-	}
-	return s.Snapshot, nil
+	return s, nil
 }
 
 // take stops the machine, writes it down with its workspace, and lets it go on.
@@ -70,7 +76,7 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 		err = errors.Join(err, b.GoOn("its snapshot was taken", sandbox.ByDriver))
 	}()
 	if !s.Memory {
-		return b.takeWorkspace(ctx, s.Path(workCopy))
+		return takeWorkspace(ctx, b, s.Path(workCopy))
 	}
 	if err := b.stopAndWrite(ctx, s.Path("")); err != nil {
 		return err
@@ -81,7 +87,7 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 
 // takeWorkspace copies the workspace alone: pid 1 has the machine write all of it,
 // and its kernel writes nothing of its own accord while it stands still.
-func (b *box) takeWorkspace(ctx context.Context, to string) error {
+func takeWorkspace(ctx context.Context, b *box, to string) error {
 	if err := b.Host.Quiet(ctx); err != nil {
 		return err
 	}
