@@ -170,6 +170,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a watched folder is counted", "every 2 seconds", "sandbox/watch/folder.go", "folderBusy"},
 		{"a watched folder is counted", "every 30 seconds", "sandbox/watch/folder.go", "folderIdle"},
 		{"a watched folder is counted", "every 100 milliseconds", "sandbox/watch/folder.go", "folderTick"},
+		{"a watched folder that was moved away from where it is counted", "within 2 seconds", "sandbox/watch/sure.go", "stillPatience"},
+		{"a watched folder that was moved away from where it is counted", "in 3 counts", "sandbox/watch/sure.go", "stillTries"},
 		{"what may not be in a watched folder", "256 folders", "sandbox/watch/measure.go", "MaxDepth"},
 		{"removing what a box wrote", "64 folders", "sandbox/watch/remove.go", "removeDepth"},
 		{"a watched folder over its size", "1 GiB", "sandbox/volume/folder.go", "Grace"},
