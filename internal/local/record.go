@@ -110,6 +110,9 @@ func (s state) prepare() error {
 
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
+	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
+		return full
+	}
 	return &cofferdam.Error{
 		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "state folder " + s.dir, Reason: plain(err),
 		Hint: "every run is recorded: make the folder writable, or name another with XDG_STATE_HOME", Err: err,
@@ -212,10 +215,11 @@ func (r *record) finish(file string, place *os.Root) (string, error) {
 		err = appear(place, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
 	}
 	if err = errors.Join(err, r.store.Close()); err != nil {
-		return file, &cofferdam.Error{
-			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "writing the trace of this run", Reason: plain(err),
-			Hint: "free some space, or choose another place with --trace; what was recorded is in " + r.dir(), Err: err,
-		}
+		hint := "free some there, or name another file with --trace; what was recorded is in " + r.dir()
+		return file, placed(filepath.Dir(file), hint, &cofferdam.Error{
+			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "trace of this run " + file, Reason: plain(err),
+			Hint: "write it elsewhere with --trace; what was recorded is in " + r.dir(), Err: err,
+		})
 	}
 	return file, os.RemoveAll(r.dir())
 }
