@@ -78,6 +78,10 @@ const (
 	EventApprove      = "merge.approve"
 	EventVoid         = "merge.void"
 	EventLand         = "merge.land"
+	// Of a workspace's checkpoints.
+	EventCheckpoint       = "sandbox.checkpoint"
+	EventRestore          = "sandbox.restore" // the workspace is to be put back to one; with of, what came of it
+	EventCheckpointRemove = "sandbox.remove"  // in the host log
 	// Of a workspace that outlives its boxes, in the host log.
 	EventWorkspaceNotice = "workspace.notice" // it will be removed
 	EventWorkspaceExport = "workspace.export" // what is in it and nowhere else is in a bundle

@@ -36,6 +36,7 @@ type seen struct {
 	wires    int    // connected to that box
 	talk            // with the agent
 	resting         // of the box, while the agent waits
+	past            // of the workspace: its checkpoints
 	heard    bool   // its end
 	names    []wire.Name
 	execs    map[cofferdam.ExecID]*execution
@@ -213,6 +214,7 @@ func (s *seen) note(e cofferdam.Event) {
 	}
 	s.talk.note(e)
 	s.resting.note(e)
+	s.past.note(e)
 	f := e.Fields
 	switch e.Kind {
 	case cofferdam.EventSessionOpen:

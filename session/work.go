@@ -158,6 +158,7 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.plan.Phase == gateway.Proof {
 		return a.runChecks(ctx)
 	}
+	a.back.begin()
 	if a.adapter.Brain {
 		return brain{a}.run(ctx)
 	}

@@ -36,6 +36,7 @@ type call struct {
 	ctx   context.Context
 	svc   *service.Service
 	name  string // {name} of the path
+	part  string // {checkpoint} of the path
 	query url.Values
 	body  any // pointer to the type of Route.Body
 	key   string
@@ -46,7 +47,7 @@ type call struct {
 
 func (s *Server) handler(r Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), s: s, w: w}
+		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), part: req.PathValue("checkpoint"), s: s, w: w}
 		defer s.survive(c, req)
 		reply, err := c.do(r, req)
 		switch {
@@ -83,7 +84,7 @@ func (c *call) do(r Route, req *http.Request) (any, error) {
 	if c.query, err = query(req, r.Query); err != nil {
 		return nil, err
 	}
-	if len(c.name) > 300 {
+	if len(c.name) > 300 || len(c.part) > 300 {
 		return nil, invalid("name", "is longer than 300 bytes", "list what there is")
 	}
 	if r.Body != nil {

@@ -192,7 +192,7 @@ func groups() []commandGroup {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},
 		{"guard", "Guard", func(a *app) []*cobra.Command {
-			return []*cobra.Command{newRepo(a), newModel(a), newAgent(a), newEnvironment(a), newWorkspace(a)}
+			return []*cobra.Command{newRepo(a), newModel(a), newAgent(a), newEnvironment(a), newSandbox(a), newWorkspace(a)}
 		}},
 		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
 		{"server", "Server", func(a *app) []*cobra.Command {

@@ -30,6 +30,7 @@ type Memory struct {
 	sealed   map[cofferdam.SessionID]bool
 	approved map[cofferdam.TaskID]cofferdam.Approval
 	messages int64
+	shelf    []cofferdam.Checkpoint // newest first
 	// Fail is returned by every call, if it is set.
 	Fail error
 	// Landing makes a wish to land come true at once.
@@ -49,7 +50,7 @@ func NewMemory() *Memory {
 // Options returns the options of a Service over this world.
 func (m *Memory) Options(scope cofferdam.Scope) Options {
 	return Options{
-		Scope: scope, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m},
+		Scope: scope, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m}, Sandboxes: memorySandboxes{m},
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {
 				return r.Base, m.fault()

@@ -105,6 +105,7 @@ type Options struct {
 	Trace        Trace
 	Environments Environments
 	Workspaces   Workspaces
+	Sandboxes    Sandboxes
 	// CheckUpstream looks at a repository before it is added and returns its
 	// base branch: the one asked for, or the one HEAD names.
 	CheckUpstream func(ctx context.Context, r cofferdam.Repo, credential secret.Value) (cofferdam.Ref, error)
