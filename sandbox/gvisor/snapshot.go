@@ -68,6 +68,9 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 	if err := syncAll(b.path("work")); err != nil { // what is written now need not be while it stands still
 		return err
 	}
+	if !s.Memory && (b.rest.paused || b.rest.onDisk) { // nothing writes to it
+		return copyWorkspace(ctx, b, s)
+	}
 	if err := b.begin("Snapshot", "take snapshot of", "being copied"); err != nil {
 		return err
 	}
@@ -93,6 +96,11 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 			return err
 		}
 	}
+	return copyWorkspace(ctx, b, s)
+}
+
+// copyWorkspace copies the workspace of a box that stands still.
+func copyWorkspace(ctx context.Context, b *box, s *snapshot.Stored) error {
 	if b.d.o.User || b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
 		return b.d.snapshots.CopyTree(ctx, b.path("work"), s.Path(snapshot.Tree))
 	}

@@ -66,6 +66,9 @@ func takeOf(ctx context.Context, b *box, t sandbox.Take) (*snapshot.Stored, erro
 // take stops the machine, writes it down with its workspace, and lets it go on.
 // What the machine has not yet written to its disk is in its memory.
 func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
+	if !s.Memory && b.rest == isSuspended { // its disk has all that it wrote
+		return snapshot.Copy(b.workDisk(), s.Path(workCopy))
+	}
 	if err := b.begin("Snapshot", "being copied"); err != nil {
 		return err
 	}

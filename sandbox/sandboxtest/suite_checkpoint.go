@@ -120,6 +120,7 @@ func testCheckpoints(t *testing.T, s *subject) {
 	second := k.take(t, b, sandbox.Label{Session: "s-suite", Order: 1, Automatic: true, Comment: "before restoring v0", Parent: first.ID})
 	k.wantDifferences(t, sandbox.Compare{Scope: k.scope, From: first.ID, To: second.ID})
 	k.refuses(t, first, second, b)
+	k.suspended(t, second, b)
 	if err := b.Write(ctx, "count", []byte("3\n"), true); err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +196,32 @@ func (k *kept) refuses(t *testing.T, first, second sandbox.Snapshot, b *testBox)
 		ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: k.tier, Image: "host", Scope: k.scope, Snapshot: first.ID, Limits: cofferdam.Limits{Disk: 64 << 20},
 	})
 	wantKind(t, "a box that goes on from a workspace", err, cofferdam.Invalid)
+}
+
+// suspended takes a checkpoint of a box that is at rest: a person looks at it then.
+func (k *kept) suspended(t *testing.T, last sandbox.Snapshot, b *testBox) {
+	t.Helper()
+	ctx := testContext(t)
+	b.shell(t, "echo kept >/work/rest")
+	err := b.Suspend(ctx)
+	if !k.offers(t, sandbox.CanSuspend, err) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := k.take(t, b, sandbox.Label{Session: "s-suite", Order: 2})
+	_, err = b.Snapshot(ctx, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s")), Memory: true})
+	wantKind(t, "all of a box at rest", err, cofferdam.Conflict)
+	for _, c := range []sandbox.Compare{{From: last.ID, To: third.ID}, {From: last.ID, Box: b.ID()}} {
+		c.Scope = k.scope
+		if d, err := k.Differences(ctx, c); err != nil || d.Added != 1 || d.Changed+d.Removed != 0 || string(d.List[0].Path) != "rest" {
+			t.Errorf("at rest: %+v, %v", d, err)
+		}
+	}
+	if err := b.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // goesBack puts the workspace back to the first, and forth to the second.
