@@ -288,6 +288,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a recording of a provider", "64 MiB", "agent/rehearsal/record.go", "maxAnswer"},
 		{"a recording of a provider", "1,000 answers", "agent/rehearsal/record.go", "maxRecorded"},
 		{"operator file", "at most 1 MiB", "internal/config/config.go", "maxFile"},
+		{"operator file", "first 16 faults", "internal/config/file.go", "maxFaults"},
+		{"a table on a terminal", "8 characters", "internal/cli/terminal.go", "narrowest"},
 	} {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(n.row) + ` \| (.*?) \| [^|]*`).FindStringSubmatch(string(text))
 		if row == nil || !strings.Contains(row[1], n.says) || !strings.Contains(row[0], "`TestSpecifiedNumbers`") {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -27,11 +29,15 @@ func newDoctor(a *app) *cobra.Command {
 					return err
 				}
 			} else {
-				a.findings(r.Items)
-				a.tiers(r)
+				screen{a}.findings(r.Items)
+				screen{a}.tiers(r)
 			}
-			if failed := len(r.Failed()); failed > 0 {
-				a.say("%d of %d checks failed", failed, len(r.Items))
+			var failed []string
+			for _, f := range r.Failed() {
+				failed = append(failed, f.Name)
+			}
+			if len(failed) > 0 {
+				a.say("%d of %d checks failed: %s", len(failed), len(r.Items), strings.Join(failed, ", "))
 				return outcome(1)
 			}
 			return nil
@@ -41,21 +47,29 @@ func newDoctor(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) findings(list []sandbox.Finding) {
+func (s screen) findings(list []sandbox.Finding) {
 	for _, f := range list {
-		fmt.Fprintf(a.Out, "%-4s  %-22s %s\n", clean(f.Level), clean(f.Name), clean(f.Detail))
-		if f.Fix != "" {
-			fmt.Fprintf(a.Out, "      %-22s fix: %s\n", "", clean(f.Fix))
-		}
+		s.finding("", f)
+	}
+}
+
+// finding prints one finding behind an indent.
+func (s screen) finding(indent string, f sandbox.Finding) {
+	level, name := fmt.Sprintf("%-4s", clean(f.Level)), fmt.Sprintf("  %-22s ", clean(f.Name)) // so long are nearly all
+	width := len(indent) + utf8.RuneCountInString(level+name)
+	s.hanging(indent+s.painted(level)+name, width, f.Detail)
+	if f.Fix != "" {
+		const fix = "fix: "
+		s.hanging(strings.Repeat(" ", width)+fix, width+len(fix), f.Fix)
 	}
 }
 
 // tiers says which tiers of box this host has, and what each of the others
 // lacks. The findings of the server's own tier were printed before.
-func (a *app) tiers(r doctor.Report) {
+func (s screen) tiers(r doctor.Report) {
 	for i, t := range r.Tiers {
 		if i == 0 {
-			fmt.Fprintln(a.Out, "\ntiers of box (docs/tiers.md says which protects against what):")
+			fmt.Fprintln(s.Out, "\ntiers of box (docs/tiers.md says which protects against what):")
 		}
 		word, more := "usable", ""
 		if !t.Usable {
@@ -64,7 +78,7 @@ func (a *app) tiers(r doctor.Report) {
 		if t.Tier == r.Tier {
 			more = "the one of this server's boxes"
 		}
-		fmt.Fprintf(a.Out, "%-18s %-7s %s\n", clean(string(t.Tier)), word, more)
+		fmt.Fprintf(s.Out, "%-18s %s %s\n", clean(string(t.Tier)), s.painted(fmt.Sprintf("%-7s", word)), more)
 		if t.Tier == r.Tier {
 			continue
 		}
@@ -72,10 +86,7 @@ func (a *app) tiers(r doctor.Report) {
 			if f.Level == sandbox.OK {
 				continue
 			}
-			fmt.Fprintf(a.Out, "  %-4s  %-22s %s\n", clean(f.Level), clean(f.Name), clean(f.Detail))
-			if f.Fix != "" {
-				fmt.Fprintf(a.Out, "        %-22s fix: %s\n", "", clean(f.Fix))
-			}
+			s.finding("  ", f)
 		}
 	}
 }
