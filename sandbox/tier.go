@@ -66,7 +66,7 @@ type Offer struct {
 // abilities is what the drivers of this release can do; TestOffers of each
 // driver holds its row against it.
 var abilities = []Offer{
-	{Tier: Process, Can: []Capability{CanPause, CanImage, CanHostView, CanKeep}},
+	{Tier: Process, Can: []Capability{CanPause, CanImage, CanHostView, CanKeep, CanCheckpoint}},
 	{Tier: GVisor, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep, CanCheckpoint}},
 	{Tier: MicroVM, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep, CanCheckpoint}},
 	{Tier: Emulated, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep, CanCheckpoint}},
