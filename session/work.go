@@ -52,6 +52,7 @@ for f in ..?* .[!.]* *; do
 	if [ -n "$aside" ]; then mv -- "$f" "$aside/"; else rm -rf -- "$f"; fi
 done
 git init -q .
+mkdir -p .git/info # which comes from git's templates, and an image may have none
 [ -z "$aside" ] || echo '/left-*/' >> .git/info/exclude
 echo '/lost+found/' >> .git/info/exclude
 git config remote.origin.url "$URL"
