@@ -138,7 +138,8 @@ func isLine(text string, most int) bool {
 }
 
 // Compare says which two workspaces are compared: that of From with that of To, or
-// with that of Box as it is now. Box stands still while its workspace is copied.
+// with that of Box as it is now. Box stands still while its workspace is copied. A
+// snapshot that is compared with itself is proved.
 type Compare struct {
 	Scope cofferdam.Scope `json:"scope"` // of both; another's is NotFound
 	From  SnapshotID      `json:"from"`
