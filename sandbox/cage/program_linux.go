@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/wall"
 
@@ -103,7 +102,7 @@ func (g Program) Start() (*Process, error) {
 				return err
 			}
 			cmd := g.command(p)
-			if err := cgroup.Start(cmd); err != nil {
+			if err := cmd.Start(); err != nil {
 				return err
 			}
 			p.PID = cmd.Process.Pid

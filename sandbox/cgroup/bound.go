@@ -37,20 +37,6 @@ func (g Groups) NoSwap(memory int64) Setting {
 	return Setting{File: "memory.memsw.limit_in_bytes", Value: strconv.FormatInt(memory, 10), Optional: true}
 }
 
-// SwapAccounted says whether a limit of swap can be set. On version 2 the group
-// at the top has none, and Prepare must have been called.
-func (g Groups) SwapAccounted() bool {
-	if g.None() {
-		return false
-	}
-	file := filepath.Join(g.root, "memory/memory.memsw.limit_in_bytes")
-	if g.V2 {
-		file = g.Dir("memory", "") + "/memory.swap.max"
-	}
-	_, err := os.Stat(file)
-	return err == nil
-}
-
 // Set writes settings of a box's group, in their order.
 func (g Groups) Set(box string, list ...Setting) error {
 	if g.None() {

@@ -246,11 +246,7 @@ func userNamespace() (string, error) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
 	}
-	err := cgroup.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if err != nil {
+	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("making one: %w", err)
 	}
 	if restricted(restrictFile) {

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
-	"cofferdam/sandbox/cgroup"
 )
 
 // Tree is the one folder of a snapshot that may hold anything: a workspace that
@@ -67,9 +66,6 @@ func Copy(from, to string) error { return copyTo(from, to, unix.O_CREAT|unix.O_E
 // Fill is Copy to a file that is there, and empty.
 func Fill(from, to string) error { return copyTo(from, to, 0) }
 
-// copyChunk is copied at once: in some milliseconds.
-const copyChunk = 4 << 20
-
 // copyTo copies as a clone that shares the blocks where the file system can do
 // that, else the parts that hold something.
 func copyTo(from, to string, flags int) (err error) {
@@ -94,17 +90,8 @@ func copyTo(from, to string, flags int) (err error) {
 		return err
 	}
 	return eachData(src, info.Size(), func(off, end int64) error {
-		for at := off; at < end; at += copyChunk {
-			n := min(copyChunk, end-at)
-			err := cgroup.Outside(func() error { // the copy may be in memory
-				_, err := io.Copy(io.NewOffsetWriter(dst, at), io.NewSectionReader(src, at, n))
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := io.Copy(io.NewOffsetWriter(dst, off), io.NewSectionReader(src, off, end-off))
+		return err
 	})
 }
 
@@ -182,10 +169,7 @@ func (st *Store) run(ctx context.Context, program string, args ...string) error 
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cgroup.Start(cmd); err != nil {
-		return err
-	}
-	if err := cmd.Wait(); err != nil {
+	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: %.300s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	return nil

@@ -1,7 +1,6 @@
 package vmm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"cofferdam/sandbox/cage"
-	"cofferdam/sandbox/cgroup"
 )
 
 // EndPatience is how long a monitor may take to be gone once its machine has ended:
@@ -37,16 +35,11 @@ func SaysVersion(ctx context.Context, path string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	err := cgroup.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
+	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", path, err)
 	}
-	return out.String(), nil
+	return string(out), nil
 }
 
 // Served is the half of a Running whose monitor has an API over HTTP, and runs
