@@ -249,7 +249,8 @@ func TestUserChecks(t *testing.T) {
 	}) {
 		t.Errorf("control groups: %+v", plain.Findings)
 	}
-	if f, missing := list[sandbox.MicroVM].Missing(); !missing || f.Fix == "" || list[sandbox.MicroVM].Usable {
+	// Limits that are watched are not what it lacks: to delegate them would not help.
+	if f, missing := list[sandbox.MicroVM].Missing(); !missing || f.Fix == "" || f.Name == "microvm-control-groups" || list[sandbox.MicroVM].Usable {
 		t.Errorf("a machine on hardware: %+v", list[sandbox.MicroVM])
 	}
 	emulated := list[sandbox.Emulated]

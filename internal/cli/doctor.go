@@ -65,8 +65,13 @@ func (s screen) finding(indent string, f sandbox.Finding) {
 }
 
 // tiers says which tiers of box this host has, and what each of the others
-// lacks. The findings of the server's own tier were printed before.
+// lacks. The findings of the server's own tier were printed before, and what was
+// said of one tier is not said again of the next: it is named.
 func (s screen) tiers(r doctor.Report) {
+	told := map[[2]string]bool{}
+	for _, f := range r.Items {
+		told[[2]string{f.Name, f.Detail}] = true
+	}
 	for i, t := range r.Tiers {
 		if i == 0 {
 			fmt.Fprintln(s.Out, "\ntiers of box (docs/tiers.md says which protects against what):")
@@ -76,17 +81,28 @@ func (s screen) tiers(r doctor.Report) {
 			word = "no"
 		}
 		if t.Tier == r.Tier {
-			more = "the one of this server's boxes"
+			more = strings.Repeat(" ", 8-len(word)) + "the one of this server's boxes"
 		}
-		fmt.Fprintf(s.Out, "%-18s %s %s\n", clean(string(t.Tier)), s.painted(fmt.Sprintf("%-7s", word)), more)
+		fmt.Fprintf(s.Out, "%-18s %s%s\n", clean(string(t.Tier)), s.painted(word), more)
 		if t.Tier == r.Tier {
 			continue
 		}
+		again := map[string][]string{} // names by level
 		for _, f := range t.Findings {
-			if f.Level == sandbox.OK {
-				continue
+			key := [2]string{f.Name, f.Detail}
+			switch {
+			case f.Level == sandbox.OK:
+			case told[key]:
+				again[f.Level] = append(again[f.Level], f.Name)
+			default:
+				told[key] = true
+				s.finding("  ", f)
 			}
-			s.finding("  ", f)
+		}
+		for _, level := range []string{sandbox.Fail, sandbox.Warn} {
+			if names := again[level]; len(names) > 0 {
+				s.finding("  ", sandbox.Finding{Level: level, Name: "as above", Detail: strings.Join(names, ", ")})
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"cofferdam"
+	"cofferdam/internal/doctor"
 	"cofferdam/sandbox"
 )
 
@@ -105,6 +106,37 @@ func TestFindingsFold(t *testing.T) {
 	out = shown(t, 0, nil, "", func(a *app) { screen{a}.findings(list[:3]) })
 	if strings.Count(out, "\n") != 4 {
 		t.Errorf("elsewhere it is folded:\n%s", out)
+	}
+}
+
+// TestTiersOnce: what one tier lacks is not said again of the next, only that it does.
+func TestTiersOnce(t *testing.T) {
+	weak := func(level string) []sandbox.Finding {
+		return []sandbox.Finding{{Name: "kvm", Level: level, Detail: "it crashed", Fix: "buy another"}, {Name: "swap", Level: level, Detail: "it is on"}, {Name: "fine", Level: sandbox.OK, Detail: "yes"}}
+	}
+	r := doctor.Report{Tier: sandbox.GVisor, Tiers: []sandbox.Survey{
+		sandbox.NewSurvey(sandbox.Offer{Tier: sandbox.GVisor}, []sandbox.Finding{{Name: "fine", Level: sandbox.OK}}),
+		sandbox.NewSurvey(sandbox.Offer{Tier: sandbox.MicroVM}, weak(sandbox.Fail)),
+		sandbox.NewSurvey(sandbox.Offer{Tier: sandbox.Emulated}, append(weak(sandbox.Warn), sandbox.Finding{Name: "own", Level: sandbox.Warn, Detail: "it is slow"})),
+	}}
+	tiers := func(a *app) { screen{a}.tiers(r) }
+	want := `
+tiers of box (docs/tiers.md says which protects against what):
+gvisor             usable  the one of this server's boxes
+microvm            no
+  fail  kvm                    it crashed
+                               fix: buy another
+  fail  swap                   it is on
+microvm-emulated   usable
+  warn  own                    it is slow
+  warn  as above               kvm, swap
+`
+	if out := shown(t, 0, nil, "", tiers); out != want {
+		t.Errorf("%s\nwant%s", out, want)
+	}
+	r.Tier, r.Items = sandbox.Emulated, weak(sandbox.Warn)
+	if out := shown(t, 0, nil, "", tiers); !strings.Contains(out, "\n  fail  as above               kvm, swap\n") || strings.Contains(out, "crashed") {
+		t.Errorf("a server of the emulated tier:\n%s", out)
 	}
 }
 
