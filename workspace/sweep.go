@@ -218,11 +218,16 @@ func (k *Keeper) expire(ctx context.Context, v one) error {
 	if err == nil || ctx.Err() != nil || cofferdam.KindOf(err) == cofferdam.Conflict {
 		return err // Conflict: a session took it up
 	}
-	_, noteErr := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
-		r.Note, r.Tried = clip("it is kept, since it cannot be exported: "+err.Error()), k.o.Now().UTC()
+	return errors.Join(err, k.keeps(ctx, v.ID, err))
+}
+
+// keeps notes that a workspace is kept because its export failed.
+func (k *Keeper) keeps(ctx context.Context, id sandbox.WorkspaceID, why error) error {
+	_, err := k.o.Store.ChangeWorkspace(ctx, id, func(r *Record) error {
+		r.Note, r.Tried = clip("it is kept, since it cannot be exported: "+why.Error()), k.o.Now().UTC()
 		return nil
 	})
-	return errors.Join(err, noteErr)
+	return err
 }
 
 // remove removes a workspace that no session took up after last, on record first.
