@@ -112,14 +112,7 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 			}
 			return s.RemoveSnapshot(ctx, id)
 		}),
-		"checkpoint": offered(sandbox.CanCheckpoint, func(ctx context.Context) error {
-			id := sandbox.SnapshotID(cofferdam.NewID("s"))
-			if _, err := b.Snapshot(ctx, sandbox.Take{ID: id}); err != nil {
-				return err
-			}
-			_, err := s.Differences(ctx, sandbox.Compare{From: id, Box: b.ID()})
-			return cmp.Or(s.RemoveSnapshot(context.WithoutCancel(ctx), id), err)
-		}),
+		"checkpoint": offered(sandbox.CanCheckpoint, func(ctx context.Context) error { return s.checkpoint(ctx, b) }),
 	}
 	if !s.bounded() {
 		delete(calls, "wire")
@@ -142,6 +135,16 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 		}
 	}
 	return calls
+}
+
+// checkpoint takes one, compares it with the box and removes it.
+func (s *subject) checkpoint(ctx context.Context, b *testBox) error {
+	id := sandbox.SnapshotID(cofferdam.NewID("s"))
+	if _, err := b.Snapshot(ctx, sandbox.Take{ID: id}); err != nil {
+		return err
+	}
+	_, err := s.Differences(ctx, sandbox.Compare{From: id, Box: b.ID()})
+	return cmp.Or(s.RemoveSnapshot(context.WithoutCancel(ctx), id), err)
 }
 
 // again tries to make a second box of b's id. Once b is gone there may be one.
