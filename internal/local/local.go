@@ -107,6 +107,9 @@ func (r *run) do(ctx context.Context, enclose func(context.Context) (sandbox.Res
 	debug.SetGCPercent(400)
 	var beside sync.WaitGroup
 	beside.Go(func() { r.state.tidy(r.id) })
+	if r.place == nil {
+		beside.Go(func() { r.state.beginTrace(r.id) })
+	}
 	ended, err := enclose(ctx)
 	beside.Wait()
 	return r.end(ended, err)
@@ -202,6 +205,7 @@ func (r *run) seal(ended sandbox.Result, err error) {
 	if r.record == nil {
 		r.result.Copy = ""
 		r.unsealed = first(err, r.dropCopy())
+		_ = os.Remove(r.state.path("traces", begunTrace(r.id))) // or a later run does
 		return
 	}
 	if r.record.log.Size() == 0 { // the command never ran
