@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"cofferdam/internal/config"
@@ -47,14 +49,11 @@ func newConfigView(a *app) *cobra.Command {
 			if a.json {
 				return a.object(out)
 			}
-			if conf.File != "" {
-				a.say("file %s", conf.File)
-			}
-			var rows [][]string
+			lines := []label{{"file", conf.File}}
 			for _, s := range out.Settings {
-				rows = append(rows, []string{s.Name, s.Value, s.Source})
+				lines = append(lines, label{s.Name, cmp.Or(s.Value, "-") + "  (" + s.Source + ")"})
 			}
-			return a.table([]string{"SETTING", "VALUE", "SOURCE"}, rows)
+			return a.labels(lines)
 		},
 	}
 	s.add(c)

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -178,5 +181,33 @@ func TestColours(t *testing.T) {
 	b := newBench(t)
 	if code, _, errs := b.run("status", "--color", "blue"); code != 2 || !twoLines(errs) || !strings.Contains(errs, "auto, always, never") {
 		t.Errorf("a colour that is none: %d %s", code, errs)
+	}
+}
+
+// TestConfigView: every setting is shown with its value and where it comes from, on
+// a terminal too, and a hidden one is not.
+func TestConfigView(t *testing.T) {
+	b := newBench(t)
+	b.terminal = true
+	b.env["COFFERDAM_TIER"], b.env["HOME"] = "process", "/home/"+strings.Repeat("a", 50)
+	file := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(file, []byte("parallel = 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := b.good("config", "view", "--config", file, "--listen", "off")
+	for _, want := range []string{"file:         " + file + "\n", "tier:         process  (environment)\n", "parallel:     3  (file)\n", "listen:       -  (flag)\n", "agent-timeout: 1h0m0s  (default)\n", "server:       http://127"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "debug-person") {
+		t.Errorf("a debug knob is shown:\n%s", out)
+	}
+	var got struct {
+		Schema   string
+		Settings []setting
+	}
+	if err := json.Unmarshal([]byte(b.good("config", "view", "--json")), &got); err != nil || got.Schema != "cofferdam/config/v1" || len(got.Settings) < 10 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
