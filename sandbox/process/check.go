@@ -85,7 +85,7 @@ func (c *checker) all(context.Context) []sandbox.Finding {
 		f := sandbox.Finding{Name: "process-" + p.layer, Level: sandbox.OK}
 		var err error
 		if f.Detail, err = p.run(); err != nil {
-			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer)
+			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer, err)
 			switch {
 			case p.layer == layerUser && !inner:
 				f.Level = sandbox.Warn // only boxes of ordinary users need it
