@@ -99,6 +99,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"snapshots of one driver", "64 GiB", "sandbox/snapshot/snapshot.go", "MaxBytes"},
 		{"snapshots of one driver", "1 GiB", "sandbox/snapshot/snapshot.go", "KeepFree"},
 		{"the socket by which a gvisor box reads its network", "5 seconds", "sandbox/gvisor/packet.go", "packetPatience"},
+		{"the socket by which a gvisor box reads its network", "2 seconds", "sandbox/gvisor/packet.go", "openPatience"},
 		{"what is said of a checkpoint", "comment of 200 bytes", "sandbox/checkpoint.go", "MaxComment"},
 		{"what is said of a checkpoint", "asked in 200 bytes", "sandbox/checkpoint.go", "MaxActor"},
 		{"what is said of a checkpoint", "16 KiB", "sandbox/checkpoint.go", "MaxNote"},
