@@ -178,6 +178,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"exports of one workspace", "15 before it", "workspace/bundle.go", "maxEarlier"},
 		{"what a box may say of a workspace", "20 minutes", "workspace/export.go", "exportTimeout"},
 		{"what a box may say of a workspace", "1,000 refs", "internal/repo/bundle.go", "MaxBundleRefs"},
+		{"commands that a restore ended", "64 are", "session/restore.go", "maxEndedTold"},
+		{"paths of a difference on a terminal", "first 200", "internal/cli/sandbox.go", "shownChanges"},
 		{"a watched folder is counted", "every 2 seconds", "sandbox/watch/folder.go", "folderBusy"},
 		{"a watched folder is counted", "every 30 seconds", "sandbox/watch/folder.go", "folderIdle"},
 		{"a watched folder is counted", "every 100 milliseconds", "sandbox/watch/folder.go", "folderTick"},

@@ -31,8 +31,8 @@ func (r *Runner) worker(ctx context.Context, op string, scope cofferdam.Scope, i
 	r.mu.Unlock()
 	if !ok || l.of.plan.Scope != scope {
 		return nil, nil, &cofferdam.Error{
-			Op: op, Kind: cofferdam.Conflict, Subject: "box of session " + string(id), Reason: "its session does not run: there is no box now",
-			Hint: "cofferdam task retry --resume goes on in a workspace that is kept, with its checkpoints",
+			Op: op, Kind: cofferdam.Conflict, Subject: "box of session " + string(id), Reason: "its session does not run now: it is over, or a server that has just started takes it up",
+			Hint: "try again in a moment; after its end cofferdam task retry --resume goes on in the workspace, with its checkpoints",
 		}
 	}
 	box, err := r.o.Driver.Open(ctx, l.box)
@@ -76,7 +76,7 @@ func (r *Runner) Checkpoint(ctx context.Context, scope cofferdam.Scope, id coffe
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}
-	s, err := recall{a}.checkpoint(ctx, box, by, sandbox.Label{Comment: comment})
+	s, err := recall{a}.checkpoint(ctx, box, by, sandbox.Take{Label: sandbox.Label{Comment: comment}})
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}
@@ -84,23 +84,23 @@ func (r *Runner) Checkpoint(ctx context.Context, scope cofferdam.Scope, id coffe
 }
 
 // checkpoint takes one and gives it the next number of its workspace.
-func (a recall) checkpoint(ctx context.Context, box sandbox.Box, by cofferdam.Principal, l sandbox.Label) (sandbox.Snapshot, error) {
+func (a recall) checkpoint(ctx context.Context, box sandbox.Box, by cofferdam.Principal, t sandbox.Take) (sandbox.Snapshot, error) {
 	a.back.shelf.Lock() // one number, one checkpoint
 	defer a.back.shelf.Unlock()
 	all, err := a.o.Driver.Snapshots(ctx)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	a.ledger.look(func(s *seen) { l.Order, l.Parent = s.shelved, s.from })
+	a.ledger.look(func(s *seen) { t.Order, t.Parent = s.shelved, s.from })
 	for _, s := range all {
 		if s.Workspace == a.kept.ID {
-			l.Order = max(l.Order, s.Order+1)
+			t.Order = max(t.Order, s.Order+1)
 		}
 	}
-	l.Session, l.Environment, l.Actor = a.plan.ID, a.env.Digest, by.String()
-	s, err := box.Snapshot(ctx, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s")), Label: l})
+	t.ID, t.Session, t.Environment, t.Actor = sandbox.SnapshotID(cofferdam.NewID("s")), a.plan.ID, a.env.Digest, by.String()
+	s, err := box.Snapshot(ctx, t)
 	if err != nil {
-		return s, a.shelve(ctx, by, sandbox.Snapshot{Label: l}, err)
+		return s, a.shelve(ctx, by, sandbox.Snapshot{Label: t.Label}, err)
 	}
 	ctx = context.WithoutCancel(ctx)
 	manifest, err := s.Manifest()

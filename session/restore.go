@@ -240,8 +240,8 @@ func (a recall) restorable(ctx context.Context, s sandbox.Snapshot) error {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(o sandbox.Snapshot) bool { return o.Session != a.plan.ID })
-	victim := slices.IndexFunc(all, func(o sandbox.Snapshot) bool { return o.Automatic }) // they come the oldest first
-	if len(all) >= sandbox.MaxOfSession && (victim < 0 || all[victim].ID == s.ID) {
+	goes := slices.ContainsFunc(all, func(o sandbox.Snapshot) bool { return o.Automatic && o.ID != s.ID })
+	if len(all) >= sandbox.MaxOfSession && !goes {
 		return &cofferdam.Error{
 			Op: "session.Restore", Kind: cofferdam.Exhausted, Subject: "checkpoint " + s.Name(),
 			Reason: fmt.Sprintf("there is no room for the one that is taken before: the session has %d", len(all)), Hint: "remove one that is not needed: cofferdam sandbox checkpoint remove",
@@ -365,7 +365,7 @@ func (a recall) putBack(ctx context.Context, w wanted) (cold bool, err error) {
 		return false, err
 	}
 	if w.undo == "" {
-		if _, err := a.checkpoint(ctx, a.box, w.by, sandbox.Label{Automatic: true, Comment: "before restoring " + w.name}); err != nil {
+		if _, err := a.checkpoint(ctx, a.box, w.by, sandbox.Take{Spare: w.id, Label: sandbox.Label{Automatic: true, Comment: "before restoring " + w.name}}); err != nil {
 			return false, fmt.Errorf("no checkpoint could be taken before, by which it can be undone: %w", err)
 		}
 	}

@@ -177,12 +177,16 @@ func TestRestoreIsRefused(t *testing.T) {
 	if third := b.checkpoint(p, ""); third.Name != "v2" {
 		t.Errorf("%+v", third)
 	}
+	for len(d.snapshots) < sandbox.MaxOfSession {
+		b.checkpoint(p, "")
+	}
+	refused(cofferdam.Exhausted, "v2", "no room")
 	b.let("end")
 	got := <-done
 	if got.err != nil || got.result.Failure != "" || strings.Join(b.turns(p), " ") != "start" {
 		t.Fatalf("%+v %v, turns %q", got.result, got.err, b.turns(p))
 	}
-	refused(cofferdam.Conflict, "v0", "does not run")
+	refused(cofferdam.Conflict, "v0", "does not run now")
 	if _, err := b.runner.Checkpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
 		t.Errorf("after the end: %v", err)
 	}

@@ -247,6 +247,9 @@ func (k *Keeper) remove(ctx context.Context, r Record, last cofferdam.SessionID,
 		fields["bundle"] = string(r.Bundle.Digest)
 	}
 	err = k.putBy(ctx, r, by, cofferdam.EventWorkspaceRemove, fields)
+	if err == nil { // what is left of it when this process ends here goes with the next try
+		err = dropCheckpoints(ctx, k.o.Driver, r.ID)
+	}
 	if err == nil {
 		err = k.o.Driver.RemoveWorkspace(ctx, r.ID)
 	}
@@ -259,6 +262,23 @@ func (k *Keeper) remove(ctx context.Context, r Record, last cofferdam.SessionID,
 		return nil
 	})
 	return errors.Join(err, keepErr)
+}
+
+// dropCheckpoints removes those of a workspace that is about to be removed: nothing
+// else could be put back to them.
+func dropCheckpoints(ctx context.Context, d sandbox.Driver, id sandbox.WorkspaceID) error {
+	all, err := d.Snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Workspace == id {
+			if err := d.RemoveSnapshot(ctx, s.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (k *Keeper) put(ctx context.Context, r Record, kind string, fields map[string]string) error {
