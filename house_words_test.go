@@ -98,6 +98,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"snapshots of one driver", "64", "sandbox/snapshot/snapshot.go", "MaxSnapshots"},
 		{"snapshots of one driver", "64 GiB", "sandbox/snapshot/snapshot.go", "MaxBytes"},
 		{"snapshots of one driver", "1 GiB", "sandbox/snapshot/snapshot.go", "KeepFree"},
+		{"programs of one box", "1 minute", "sandbox/gvisor/create.go", "startPatience"},
+		{"boxes that find no memory", "1 MiB", "sandbox/cgroup/bound.go", "nearLimit"},
 		{"the socket by which a gvisor box reads its network", "5 seconds", "sandbox/gvisor/packet.go", "packetPatience"},
 		{"the socket by which a gvisor box reads its network", "2 seconds", "sandbox/gvisor/packet.go", "openPatience"},
 		{"what is said of a checkpoint", "comment of 200 bytes", "sandbox/checkpoint.go", "MaxComment"},

@@ -191,6 +191,48 @@ func TestCounters(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 }
 
+// TestNoMemory: who ended for want of memory is told whose it was, the box's or
+// everybody's.
+func TestNoMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		box, all int64 // bytes
+		want     string
+	}{
+		"its own limit":   {16 << 20, 1 << 30, "more memory than its limit of 16 MiB"},
+		"that of all":     {1 << 30, 16 << 20, "the host has no memory left"},
+		"enough for both": {1 << 30, 1 << 30, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := realGroups(t, needs)
+			err := errors.Join(g.Make("b"), g.Set("", memoryOf(g, c.all)), g.Set("b", memoryOf(g, c.box), g.NoSwap(c.box)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("/bin/sh", "-c", "read x; head -c 48M /dev/zero | tail -c 48M >/dev/null")
+			in, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(g.Add("b", cmd.Process.Pid), in.Close()); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait() // whoever was killed for memory
+			if got := g.NoMemory("b", c.box); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// memoryOf is the setting of Bounds that bounds memory.
+func memoryOf(g Groups, bytes int64) Setting {
+	list := g.Bounds(1, bytes, 1)
+	return list[slices.IndexFunc(list, func(s Setting) bool { return strings.HasPrefix(s.File, "memory.") })]
+}
+
 // TestNone wants nothing done where there are no groups, and says what is missing.
 func TestNone(t *testing.T) {
 	g, err := Find(t.TempDir(), "/p", needs)

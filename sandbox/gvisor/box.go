@@ -104,12 +104,12 @@ func flagsOf(b *box) []string {
 // whyEnded says more of why a box that nobody destroyed is not there any more
 // than known, if anything can be found.
 func (b *box) whyEnded(known string) string {
-	why := b.condemned.Load()
+	why, memory := b.condemned.Load(), b.d.groups.NoMemory(string(b.name), b.spec.Limits.Memory)
 	switch {
 	case why != nil:
 		return *why
-	case b.d.groups.Events(string(b.name)).OOMKills > 0:
-		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
+	case memory != "":
+		return memory
 	case b.console.err() != nil:
 		return b.console.err().Error()
 	}

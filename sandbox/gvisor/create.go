@@ -26,7 +26,7 @@ import (
 
 // startPatience is how long pid 1 may take to answer; a loaded host needs
 // seconds, never a minute.
-const startPatience = time.Minute
+const startPatience = 1 * time.Minute
 
 // Create makes a box and returns when it can run commands.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
@@ -64,6 +64,7 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		err = b.build(ctx)
 	}
 	if err != nil {
+		err = short(b, err)
 		b.abandon(ctx)
 		return nil, err
 	}
@@ -91,6 +92,15 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 		b.meter.Crowded = func() bool { return b.relieve() > b.spec.Limits.Memory/2 }
 	}
 	return b
+}
+
+// short is err, or that memory ran short while the box was started, which then is why.
+func short(b *box, err error) error {
+	why := b.d.groups.NoMemory(string(b.name), b.spec.Limits.Memory)
+	if why == "" {
+		return err
+	}
+	return missing("memory", "the sandbox did not start: "+why, "end other boxes, or try again when they need less", err)
 }
 
 // abandon removes a box that nobody will have. Whatever ctx says, what was built

@@ -201,6 +201,7 @@ func (b *box) restore(ctx context.Context) error {
 		err = b.Host.Wake(ctx, identity(b.spec))
 	}
 	if err != nil {
+		err = short(b, err)
 		b.fail("it could not be resumed: "+err.Error(), "the box could not be resumed")
 		return failed(b, "Resume", "resume", err)
 	}
