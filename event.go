@@ -93,6 +93,10 @@ const (
 	EventPolicyPropose = "policy.propose"
 	EventPolicyChange  = "policy.change"
 	EventLand          = "merge.land"
+	// Of a workspace's checkpoints.
+	EventCheckpoint       = "sandbox.checkpoint"
+	EventRestore          = "sandbox.restore" // the workspace is to be put back to one; with of, what came of it
+	EventCheckpointRemove = "sandbox.remove"  // in the host log
 	// Of a workspace that outlives its boxes, in the host log.
 	EventWorkspaceNotice = "workspace.notice" // it will be removed
 	EventWorkspaceExport = "workspace.export" // what is in it and nowhere else is in a bundle

@@ -24,10 +24,11 @@ type Workspace struct {
 	Used    int64     `json:"used"` // bytes on the host's disk
 	Made    time.Time `json:"made"`
 	Left    time.Time `json:"left"`             // by its last session
-	Until   time.Time `json:"until,omitzero"`   // it is removed then
+	Until   time.Time `json:"until,omitzero"`   // it is removed then; zero also if it is stuck
 	Noticed time.Time `json:"noticed,omitzero"` // that was told, on record
 	Removed time.Time `json:"removed,omitzero"`
-	Note    string    `json:"note,omitempty"` // one sentence: why it was removed, or why it cannot be
+	Stuck   bool      `json:"stuck,omitempty"` // its export failed, so that it is kept whatever its time: the note says why
+	Note    string    `json:"note,omitempty"`  // one sentence: why it was removed, or why it cannot be
 	Bundle  *Bundle   `json:"bundle,omitempty"`
 	Earlier []Bundle  `json:"earlier,omitempty"` // of exports before that, the newest first
 }

@@ -131,10 +131,11 @@ func (c *Cache) write(e Entry) error {
 		return unavailable(c.dir, err)
 	}
 	half := c.path(e.Digest, ".building.json")
-	if err := os.WriteFile(half, text, 0o600); err != nil {
-		return unavailable(c.dir, err)
+	if err = os.WriteFile(half, text, 0o600); err == nil {
+		err = os.Rename(half, c.path(e.Digest, ".json"))
 	}
-	if err := os.Rename(half, c.path(e.Digest, ".json")); err != nil {
+	if err != nil {
+		_ = os.Remove(half) // it may not have been made
 		return unavailable(c.dir, err)
 	}
 	return nil

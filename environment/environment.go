@@ -24,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/sandbox/watch"
 )
 
 // MaxImages bounds the images of all projects together. One of Claude Code
@@ -68,8 +70,10 @@ func (d Definition) Digest() cofferdam.Digest {
 // Cache is a folder of images. Safe for concurrent use; one process at a time.
 type Cache struct {
 	dir string
+	log *slog.Logger
 
-	sweeping sync.Mutex // held while what was moved aside is removed
+	sweeping sync.Mutex      // held while what was moved aside is removed
+	stuck    map[string]bool // what could not be, and is on the log; guarded by sweeping
 
 	mu       sync.Mutex
 	building map[cofferdam.Digest]chan struct{} // guarded by mu; closed when the build ends
@@ -78,8 +82,15 @@ type Cache struct {
 // ErrTooLarge is of a result that is larger than its definition says.
 var ErrTooLarge = errors.New("more than the limit of disk")
 
-// Open returns the cache in dir, less what an earlier process left half made.
-func Open(dir string) (*Cache, error) {
+// ErrFull is of a setup during which the disk of the cache got full.
+var ErrFull = errors.New("the disk is full")
+
+// Open returns the cache in dir, less what an earlier process left half made. What
+// cannot be removed is said to log, which may be nil, with what to do.
+func Open(dir string, log *slog.Logger) (*Cache, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unavailable(dir, err)
 	}
@@ -87,10 +98,10 @@ func Open(dir string) (*Cache, error) {
 	if err != nil {
 		return nil, unavailable(dir, err)
 	}
-	c := &Cache{dir: dir, building: map[cofferdam.Digest]chan struct{}{}}
+	c := &Cache{dir: dir, log: log, stuck: map[string]bool{}, building: map[cofferdam.Digest]chan struct{}{}}
 	for _, path := range half { // a box of an earlier server may still write to a folder
 		if err := c.discard(path); err != nil {
-			return nil, unavailable(dir, err)
+			c.keeps(path, err)
 		}
 	}
 	if err := c.sweep(); err != nil {
@@ -135,7 +146,7 @@ type Want struct {
 // Ensure returns the environment for w, and has it made by build if it is not
 // there: build is given the path where the image has to be when it returns nil.
 // One build at a time is under way for a definition; whoever asks meanwhile
-// waits for it. An error of build is returned as it is.
+// waits for it. An error of build is returned as it is, unless the disk got full.
 func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Context, path string) error) (Found, error) {
 	f := Found{Digest: w.Digest(), Why: "there is nothing to set up"}
 	if len(w.Setup) == 0 {
@@ -161,7 +172,8 @@ func (c *Cache) Ensure(ctx context.Context, w Want, build func(ctx context.Conte
 	return f, c.write(Entry{Digest: f.Digest, Name: w.Name, Definition: w.Definition, Created: now, Why: f.Why, Before: before})
 }
 
-// make builds beside the final path and moves the result there when it is whole.
+// make builds beside the final path and moves the result there when it is whole. An
+// error of build is one of the disk if that is full by then.
 // It returns when the one was made whose place it took, if there was one.
 func (c *Cache) make(ctx context.Context, w Definition, build func(context.Context, string) error) (before time.Time, err error) {
 	d := w.Digest()
@@ -179,14 +191,28 @@ func (c *Cache) make(ctx context.Context, w Definition, build func(context.Conte
 		err = ctx.Err()
 	}
 	if err == nil {
-		if before, err = c.settle(ctx, w, d, half); err == nil {
-			return before, nil
-		}
-		if known := (*cofferdam.Error)(nil); !errors.As(err, &known) {
+		before, err = c.settle(ctx, w, d, half)
+		if known := (*cofferdam.Error)(nil); err != nil && !errors.As(err, &known) {
 			err = unavailable(c.dir, err)
 		}
 	}
+	if err == nil {
+		return before, nil
+	}
+	if ctx.Err() == nil && watch.Full(c.dir) { // whatever else it says: that is why
+		err = full(c.dir, err)
+	}
 	return before, errors.Join(err, c.discard(half))
+}
+
+// full is of a setup during which the disk got full. It is none of its own: the same
+// may pass when there is room.
+func full(dir string, err error) error {
+	return &cofferdam.Error{
+		Op: "environment.Ensure", Kind: cofferdam.Unavailable, Subject: "setup, whose result is kept in " + dir,
+		Reason: "the disk of that folder is full; it ended with: " + err.Error(),
+		Hint:   "free disk space there (cofferdam environment prune removes what nobody uses), then try again", Err: ErrFull,
+	}
 }
 
 // settle moves what was built into its place.
@@ -245,14 +271,21 @@ func (c *Cache) makeRoom(now time.Time) error {
 		used[path] = c.used(digestOf(path))
 	}
 	slices.SortFunc(images, func(a, b string) int { return used[a].Compare(used[b]) })
-	for len(images) >= MaxImages && now.Sub(used[images[0]]) > idle {
-		if err := c.forget(digestOf(images[0]), "room was needed"); err != nil {
-			return err
+	left := len(images)
+	for _, path := range images {
+		if left < MaxImages || now.Sub(used[path]) <= idle {
+			break
 		}
-		images = images[1:]
+		if err := c.forget(digestOf(path), "room was needed"); err != nil {
+			c.sweeping.Lock()
+			c.keeps(path, err)
+			c.sweeping.Unlock()
+			continue
+		}
+		left--
 	}
-	if len(images) >= MaxImages {
-		return fmt.Errorf("there are %d, all in use within the last hour; the limit is %d", len(images), MaxImages)
+	if left >= MaxImages {
+		return fmt.Errorf("there are %d, all in use within the last hour or not to be removed; the limit is %d", left, MaxImages)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 func open(t *testing.T, dir string) *Cache {
 	t.Helper()
-	c, err := Open(dir)
+	c, err := Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestReadOnlyFolderIsSaid(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Join(file, "env")); cofferdam.KindOf(err) != cofferdam.Unavailable {
+	if _, err := Open(filepath.Join(file, "env"), nil); cofferdam.KindOf(err) != cofferdam.Unavailable {
 		t.Errorf("%v", err)
 	}
 }

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam"
 	"cofferdam/sandbox/snapshot"
@@ -64,7 +67,7 @@ func seal(ctx context.Context, half string, d Definition) error {
 		a.Stamp, err = snapshot.Touched(files)
 	}
 	if err != nil {
-		return err
+		return tooLong(err)
 	}
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -124,7 +127,8 @@ func (c *Cache) move(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// sweep removes what was moved aside and no box has any more.
+// sweep removes what was moved aside and no box has any more. What cannot be removed
+// is in nobody's way.
 func (c *Cache) sweep() error {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
@@ -140,12 +144,23 @@ func (c *Cache) sweep() error {
 		if err == nil {
 			err = held.Close() // nobody can get at it by this name
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			err = watch.Remove(path)
 		}
-		if err := watch.Remove(path); err != nil {
-			return err
+		if err != nil {
+			c.keeps(path, err)
 		}
 	}
 	return nil
+}
+
+// keeps says once of each path that it could not be removed, and what to do. sweeping
+// is held, or nobody else has the cache yet.
+func (c *Cache) keeps(path string, err error) {
+	if c.stuck[path] {
+		return
+	}
+	c.stuck[path] = true
+	c.log.Warn("what is left of an environment cannot be removed and takes room", slog.String("path", path), slog.Any("error", err),
+		slog.String("hint", "see what keeps it (lsattr, findmnt), then remove it: rm -rf "+path))
 }

@@ -274,7 +274,7 @@ func TestFolderHasItsSize(t *testing.T) {
 // keeps no other project from its environments, and no server from its start.
 func TestDeepFolder(t *testing.T) {
 	dir := t.TempDir()
-	c, err := Open(dir)
+	c, err := Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestDeepFolder(t *testing.T) {
 	if err := deep(t.Context(), filepath.Join(dir, "0.building", filesDir)); err != nil { // what a server that was killed left
 		t.Fatal(err)
 	}
-	if _, err := Open(dir); err != nil {
+	if _, err := Open(dir, nil); err != nil {
 		t.Errorf("the next server: %v", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*.gone*")); err != nil || len(left) > 0 {

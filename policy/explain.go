@@ -44,12 +44,20 @@ func (s *Set) hostReason(q Query, rule string) string {
 	}
 	ports := s.ports(q.Host)
 	if q.Action == HTTP && slices.Contains(ports, strconv.Itoa(int(q.Port))) {
-		return fmt.Sprintf("%s of %s%s is refused: this task may send only some requests there", shorten(q.Method), to, shorten(q.Path))
+		return fmt.Sprintf("%s of %s%s is refused: this %s may send only some requests there", shorten(q.Method), to, shorten(q.Path), s.subject())
 	}
 	if q.Port != 0 && len(ports) > 0 {
-		return fmt.Sprintf("%s is refused: this task may reach %s only on port %s", to, q.Host, strings.Join(ports, ", "))
+		return fmt.Sprintf("%s is refused: this %s may reach %s only on port %s", to, s.subject(), q.Host, strings.Join(ports, ", "))
 	}
-	return fmt.Sprintf("%s is refused: it is not on this task's list of allowed hosts", to)
+	return fmt.Sprintf("%s is refused: it is not on this %s's list of allowed hosts", to, s.subject())
+}
+
+// subject is what the policy is of, as the person who asked for it says.
+func (s *Set) subject() string {
+	if s.grant.Run {
+		return "run"
+	}
+	return "task"
 }
 
 // ports lists the ports on which rules open host.
@@ -95,6 +103,9 @@ func (s *Set) hostHint(q Query) string {
 	}
 	if name := s.grant.beyond(r); name != "" {
 		return b.String() + "; the policy of the " + name + " does not let a task have " + r.String() + ": an owner can change it with cofferdam policy propose"
+	}
+	if s.grant.Run {
+		return b.String() + "; a person can type: cofferdam run --allow " + r.String() + " -- COMMAND"
 	}
 	return b.String() + "; a person can start the task with --allow " + r.String()
 }

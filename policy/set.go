@@ -35,6 +35,7 @@ type Grant struct {
 	Provider cofferdam.Host   `json:",omitempty"` // its provider's own name, which leads to the model gateway; "" for none
 	Operator string           // Cedar text of the operator; it may forbid or permit
 	Dropped  []Rule           // rules of a project file that this grant does not cover (see Narrow)
+	Run      bool             `json:",omitempty"` // it is that of one command, by cofferdam run: no task is spoken of
 
 	Organization *Document `json:",omitempty"` // locks: what it denies nobody opens, and its limit bounds all the rest
 	Project      *Document `json:",omitempty"`

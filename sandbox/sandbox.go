@@ -31,21 +31,6 @@ const (
 	HostView  = "host-view"
 )
 
-// SnapshotID names a snapshot: "s-" and 32 hexadecimal digits.
-type SnapshotID string
-
-// Snapshot is a box at one moment, kept by its driver until it is removed.
-type Snapshot struct {
-	ID     SnapshotID       `json:"id"`
-	Box    cofferdam.BoxID  `json:"box"`   // that it was taken of
-	Scope  cofferdam.Scope  `json:"scope"` // whose that was; a box of another is not made from it
-	Tier   Tier             `json:"tier"`
-	Digest cofferdam.Digest `json:"digest"` // of all it holds; a box is not made from one that differs
-	Size   int64            `json:"size"`   // bytes on disk
-	Taken  time.Time        `json:"taken"`
-	Paused time.Duration    `json:"paused"` // how long the box stood still for it
-}
-
 // Spec says what a box is made from. All of it is fixed at Create.
 type Spec struct {
 	ID   cofferdam.BoxID // chosen by the caller; creating it twice is a conflict
@@ -58,8 +43,11 @@ type Spec struct {
 	Image string
 	// Snapshot makes a box that goes on from one; its tier, image, Env and limits
 	// must be those of the box that was taken. Its id, host name, tokens,
-	// entropy and clock are new, and its workspace is a copy. "" for none.
+	// entropy and clock are new, and its workspace is a copy. "" for none. Digest, if
+	// not "", is that of the manifest whose signature the caller has checked: a
+	// snapshot with another one is Tampered.
 	Snapshot SnapshotID
+	Digest   cofferdam.Digest
 	// Workspace, if not "", is what the box has at WorkDir: made with Limits.Disk
 	// if there is none, and kept when the box is gone. One box has it at a time;
 	// another is a Conflict. So is an Epoch below the highest it was asked for
@@ -212,9 +200,7 @@ type Driver interface {
 	// Offers says which tiers the driver has and what they can do. What a tier
 	// lacks is refused by Lacking's error.
 	Offers(ctx context.Context) ([]Offer, error)
-	// RemoveSnapshot removes a snapshot. Removing it twice is no error, and boxes
-	// made from it go on.
-	RemoveSnapshot(ctx context.Context, id SnapshotID) error
+	Checkpoint
 	// Workspaces returns every workspace that is kept.
 	Workspaces(ctx context.Context) ([]Workspace, error)
 	// RemoveWorkspace removes a workspace and all in it: a Conflict while a box
@@ -254,8 +240,9 @@ type Box interface {
 	// Resume lets a paused or suspended box go on. After Suspend its entropy and
 	// clock are new. One that runs already is no error.
 	Resume(ctx context.Context) error
-	// Snapshot takes the box as it is under a new id while it goes on running.
-	Snapshot(ctx context.Context, id SnapshotID) (Snapshot, error)
+	// Snapshot takes the box, or its workspace alone, as it is under a new id while it
+	// goes on running.
+	Snapshot(ctx context.Context, t Take) (Snapshot, error)
 	// Destroy ends the box and removes all it had, but for a Spec.Workspace: what
 	// was written to that is on the host's disk before the box counts as stopped,
 	// or Destroy fails and can be called again. Destroying twice is no error.

@@ -84,6 +84,8 @@ func (s *Spec) Complete(r Rules) error {
 		if err := CheckSnapshotID(op, s.Snapshot); err != nil {
 			return err
 		}
+	} else if s.Digest != "" {
+		return Refuse(op, "digest of a snapshot", "without a snapshot", "leave it out")
 	}
 	if err := cmp.Or(checkImage(op, s.Image, r.State, slices.Contains(can, CanHostView)), checkEnv(op, *s, r.EnvFolder)); err != nil {
 		return err

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,12 +45,14 @@ type Capability string
 const (
 	CanPause    Capability = "pause"             // Box.Pause
 	CanSuspend  Capability = "suspend"           // Box.Suspend: memory goes to disk
-	CanSnapshot Capability = "snapshot"          // Box.Snapshot, and Spec.Snapshot
+	CanSnapshot Capability = "snapshot"          // Take.Memory, and Spec.Snapshot
 	CanImage    Capability = "image"             // Spec.Image may be a folder
 	CanSetup    Capability = "setup"             // Spec.Env and Spec.SetupPhase
 	CanHostView Capability = "host view"         // Spec.Image may be HostView
 	CanNest     Capability = "nested containers" // a container engine runs inside
 	CanKeep     Capability = "kept workspace"    // Spec.Workspace
+	// CanCheckpoint is Box.Snapshot of the workspace, Differences and RestoreWorkspace.
+	CanCheckpoint Capability = "checkpoint"
 )
 
 // Offer is what a driver has: a tier, and what it can do.
@@ -63,10 +66,10 @@ type Offer struct {
 // abilities is what the drivers of this release can do; TestOffers of each
 // driver holds its row against it.
 var abilities = []Offer{
-	{Tier: Process, Can: []Capability{CanPause, CanImage, CanHostView, CanKeep}},
-	{Tier: GVisor, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep}},
-	{Tier: MicroVM, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
-	{Tier: Emulated, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep}},
+	{Tier: Process, Can: []Capability{CanPause, CanImage, CanHostView, CanKeep, CanCheckpoint}},
+	{Tier: GVisor, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanKeep, CanCheckpoint}},
+	{Tier: MicroVM, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep, CanCheckpoint}},
+	{Tier: Emulated, Can: []Capability{CanPause, CanSuspend, CanSnapshot, CanImage, CanSetup, CanNest, CanKeep, CanCheckpoint}},
 }
 
 // OfferOf returns what the driver of a tier can do.
@@ -78,6 +81,8 @@ func OfferOf(t Tier) Offer {
 	}
 	return Offer{Tier: t}
 }
+
+const opLacking = "sandbox.Lacking"
 
 // Lacking refuses something that a tier cannot do and names those that can.
 func Lacking(t Tier, c Capability) error {
@@ -92,9 +97,15 @@ func Lacking(t Tier, c Capability) error {
 		hint = "ask for a box of tier " + strings.Join(able, " or ")
 	}
 	return &cofferdam.Error{
-		Op: "sandbox.Lacking", Kind: cofferdam.Invalid, Subject: string(c),
+		Op: opLacking, Kind: cofferdam.Invalid, Subject: string(c),
 		Reason: fmt.Sprintf("a box of tier %s cannot do that", t), Hint: hint,
 	}
+}
+
+// IsLacking says whether err is Lacking's, also from a keeper.
+func IsLacking(err error) bool {
+	var e *cofferdam.Error
+	return errors.As(err, &e) && e.Op == opLacking
 }
 
 // Lacks refuses all that a tier may lack. A Box and a Driver embed it, and
@@ -110,13 +121,5 @@ func (l Lacks) Suspend(context.Context) error { return Lacking(l.Tier, CanSuspen
 // Resume implements Box: what cannot be stopped runs.
 func (l Lacks) Resume(context.Context) error { return nil }
 
-// Snapshot implements Box.
-func (l Lacks) Snapshot(context.Context, SnapshotID) (Snapshot, error) {
-	return Snapshot{}, Lacking(l.Tier, CanSnapshot)
-}
-
 // Offers implements Driver.
 func (l Lacks) Offers(context.Context) ([]Offer, error) { return []Offer{OfferOf(l.Tier)}, nil }
-
-// RemoveSnapshot implements Driver: there is none.
-func (l Lacks) RemoveSnapshot(context.Context, SnapshotID) error { return nil }

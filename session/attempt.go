@@ -47,6 +47,7 @@ type attempt struct {
 
 	kept   Lease // the workspace that outlives the box; zero for none
 	goesOn bool  // an earlier session's checkout is in it
+	back   comeback
 }
 
 // open opens the session's log and learns from it how far the session came.
@@ -98,6 +99,7 @@ const grace = 2 * time.Second
 // leave lets go of what this process holds. The box goes on.
 func (a *attempt) leave() {
 	a.forget(a.plan.ID)
+	a.back.leave()
 	defer a.end()
 	late := time.AfterFunc(grace, a.end)
 	defer late.Stop()

@@ -78,8 +78,8 @@ func (d dialogue) attend(ctx context.Context, t turn, id cofferdam.ExecID, p *pu
 			looked = true
 		case <-p.wake:
 		}
-		end := false
-		if looked {
+		end := looked && d.ledger.wants()
+		if looked && !end {
 			var calls provider
 			d.ledger.look(func(s *seen) { calls = s.provider })
 			if len(d.adapter.Providers) > 0 && calls.gone(time.Now()) {

@@ -53,8 +53,8 @@ func (a *attempt) enter(ctx context.Context) error {
 		// Nothing has run in it as long as it was never ready, so it may be made
 		// now. Afterwards a box that is gone has taken the work with it.
 		ready, asked := false, false
-		a.ledger.look(func(s *seen) { ready, asked = s.ready == string(id), s.asked })
-		if lost(err) && ready && asked { // it is missed once there is an answer
+		a.ledger.look(func(s *seen) { ready, asked = s.ready == string(id), s.asked || s.wanted != nil })
+		if lost(err) && ready && asked { // it is missed once there is an answer, or its workspace is put back
 			a.gone = errBoxLost.Error()
 			return nil
 		}
@@ -93,7 +93,7 @@ func (a *attempt) ready(ctx context.Context) error {
 		return boxError(err)
 	}
 	asked := false
-	a.ledger.look(func(s *seen) { asked = s.asked })
+	a.ledger.look(func(s *seen) { asked = s.asked || s.wanted != nil })
 	switch {
 	case st.State == sandbox.Suspending:
 		if _, err := a.box.Wait(ctx, sandbox.Suspended, sandbox.Ready, sandbox.Busy, sandbox.Idle); err != nil {
@@ -111,7 +111,7 @@ func (a *attempt) ready(ctx context.Context) error {
 		return fail(cofferdam.ReasonEnvironment, fmt.Sprintf("the box is of tier %s, and %s was asked for", st.Tier, a.tier()))
 	}
 	a.goesOn = a.keepsCheckout(st)
-	defer func() { a.remember(a.plan.ID, life{box: st.ID, ends: lifetime{a}.ends()}) }()
+	defer func() { a.remember(a.plan.ID, life{of: a, box: st.ID, ends: lifetime{a}.ends()}) }()
 	known := false
 	a.ledger.look(func(s *seen) { known = s.ready == string(st.ID) })
 	if known {

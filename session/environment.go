@@ -59,13 +59,14 @@ func (a outfit) prepare(ctx context.Context) error {
 	}
 	want := environment.Want{Definition: d, Name: a.plan.Repo.Name + "/" + a.adapter.Name, MaxAge: a.made.MaxAge}
 	for {
+		noTurn := false
 		a.env, err = a.o.Environments.Ensure(ctx, want, func(ctx context.Context, path string) error {
-			if !a.turns.has(a.plan.ID) {
+			if noTurn = !a.turns.has(a.plan.ID); noTurn {
 				return errNoTurn
 			}
 			return a.setup(ctx, path, installs, allow)
 		})
-		if !errors.Is(err, errNoTurn) {
+		if !noTurn {
 			break
 		}
 		// It waits outside: others that want this environment may have the turns.
@@ -73,7 +74,7 @@ func (a outfit) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if errors.Is(err, environment.ErrTooLarge) {
+	if errors.Is(err, environment.ErrTooLarge) || errors.Is(err, environment.ErrFull) {
 		return failFor(cofferdam.ReasonEnvironment, err)
 	}
 	if err != nil {

@@ -34,8 +34,9 @@ type ran struct {
 	// failed may have failed because of that, and says nothing about the work.
 	disturbed bool
 	// thwarted says that the git gateway could not do what it had allowed: the
-	// upstream was away, or the disk was full.
-	thwarted bool
+	// upstream was away, or the disk was full. taken: the branch is somebody
+	// else's, and will be.
+	thwarted, taken bool
 }
 
 // failed says whether the command did not end well.
@@ -54,7 +55,7 @@ func (a *attempt) insist(ctx context.Context, c sandbox.Command) (*ran, error) {
 	id := c.ID
 	for n := 1; ; n++ {
 		done, err := a.execute(ctx, a.box, c, nil)
-		if err != nil || !done.failed() || !done.disturbed && !done.thwarted || n == maxAgain {
+		if err != nil || !done.failed() || done.taken || !done.disturbed && !done.thwarted || n == maxAgain {
 			return done, err
 		}
 		c.ID = cofferdam.ExecID(fmt.Sprintf("%s-again-%d", id, n))
@@ -74,7 +75,7 @@ func (a *attempt) insist(ctx context.Context, c sandbox.Command) (*ran, error) {
 func (a *attempt) judge(done *ran, id cofferdam.ExecID) *ran {
 	a.ledger.look(func(s *seen) {
 		if x := s.execs[id]; x != nil {
-			done.disturbed, done.thwarted = x.wires < s.wires, x.thwarted < s.thwarted
+			done.disturbed, done.thwarted, done.taken = x.wires < s.wires, x.thwarted < s.thwarted, x.taken < s.taken
 		}
 	})
 	return done

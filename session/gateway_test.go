@@ -129,3 +129,28 @@ func TestAnUpstreamThatIsAwayForAWhileCostsNoWork(t *testing.T) {
 		t.Error("why the push failed is not on record")
 	}
 }
+
+// TestABranchOfSomebodyElse: whoever writes the attempt's branch in the upstream
+// while the agent works is not the agent, and trying again does not help.
+func TestABranchOfSomebodyElse(t *testing.T) {
+	b, _ := throughGit(t)
+	p := b.plan(`echo x > x; cd ` + b.repo.Upstream + `
+		at=$(git -c user.name=o -c user.email=o@o commit-tree -m other $(git mktree < /dev/null))
+		git update-ref refs/heads/cofferdam/t-7-1 $at && echo written`)
+	r := b.run(p)
+	if out := b.output(p, "agent", "stdout"); !strings.Contains(out, "written") {
+		t.Fatalf("the other did not write: %s\n%s", out, b.output(p, "agent", "stderr"))
+	}
+	if r.Failure != cofferdam.ReasonRepository || !strings.Contains(r.Reason, "which is not what this push builds on") {
+		t.Errorf("%+v", r)
+	}
+	pushes := 0
+	for _, e := range b.events(p) {
+		if e.Kind == cofferdam.EventPush && e.Of == nil {
+			pushes++
+		}
+	}
+	if pushes != 1 {
+		t.Errorf("it was pushed %d times", pushes)
+	}
+}

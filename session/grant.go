@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -114,7 +115,7 @@ func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) 
 	if phase == gateway.Proof {
 		// Of the agents' branches a session sees its attempt's and no other: the
 		// commit to prove is there. The grant names none, so none may be written.
-		c.Branch = cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/t-%d-%d", p.Number, p.Attempt))
+		c.Branch = cmp.Or(p.Sees, cofferdam.Ref(fmt.Sprintf("refs/heads/cofferdam/t-%d-%d", p.Number, p.Attempt))) // an older server's plan says none
 	}
 	a.ledger.look(func(s *seen) { // what an earlier process let through counts as well
 		c.Counts.Acts.Store(s.acts)

@@ -36,6 +36,7 @@ type seen struct {
 	wires    int    // connected to that box
 	talk            // with the agent
 	resting         // of the box, while the agent waits
+	past            // of the workspace: its checkpoints
 	heard    bool   // its end
 	names    []wire.Name
 	execs    map[cofferdam.ExecID]*execution
@@ -47,6 +48,7 @@ type seen struct {
 	limit    string                     // the reason why the budget ended it; "" if it did not
 	acts     int64                      // decisions
 	thwarted int                        // acts of git that were allowed and failed, and may succeed later
+	taken    int                        // pushes that were allowed and failed because the branch is somebody else's
 	ended    bool                       // sealed
 	invalid  error                      // an event of our own that cannot be read
 }
@@ -56,7 +58,7 @@ type execution struct {
 	offsets sandbox.Offsets // of output on record
 	result  *sandbox.Result
 	// As they were when it began: see seen.
-	wires, thwarted int
+	wires, thwarted, taken int
 }
 
 // Steps of a session, in the field "step" of session.state events.
@@ -75,6 +77,7 @@ const (
 	fieldData    = "data"        // of a check or a result: JSON
 	fieldText    = "text"        // for people
 	fieldObjects = "objects"     // set by the git gateway if what is in a push is why it failed
+	fieldBranch  = "branch"      // set by the git gateway if the branch of a push is somebody else's
 	fieldExec    = "exec"        // id of a command
 	fieldStream  = "stream"      // stdout, stderr
 	fieldOffset  = "offset"      // of the first byte, as the command wrote it
@@ -211,6 +214,7 @@ func (s *seen) note(e cofferdam.Event) {
 	}
 	s.talk.note(e)
 	s.resting.note(e)
+	s.past.note(e)
 	f := e.Fields
 	switch e.Kind {
 	case cofferdam.EventSessionOpen:
@@ -224,11 +228,14 @@ func (s *seen) note(e cofferdam.Event) {
 	case cofferdam.EventModelCall:
 		s.noteModel(e)
 	case cofferdam.EventFetch, cofferdam.EventPush:
-		if e.Of != nil && e.Outcome == gateway.Failed && f[fieldObjects] == "" {
+		switch failed := e.Of != nil && e.Outcome == gateway.Failed; {
+		case failed && f[fieldBranch] != "":
+			s.taken++
+		case failed && f[fieldObjects] == "":
 			s.thwarted++
 		}
 	case cofferdam.EventExecStart:
-		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{wires: s.wires, thwarted: s.thwarted}
+		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{wires: s.wires, thwarted: s.thwarted, taken: s.taken}
 	case cofferdam.EventExecOutput:
 		if x := s.execs[cofferdam.ExecID(f[fieldExec])]; x != nil {
 			end := number(f[fieldOffset]) + number(f[fieldLength])

@@ -14,6 +14,7 @@ const countPatience = 2 * time.Second
 
 // life is where the box of a session that runs here can be looked at.
 type life struct {
+	of   *attempt
 	box  cofferdam.BoxID
 	ends time.Time
 }

@@ -31,18 +31,42 @@ func (b brain) run(ctx context.Context) error {
 	if err != nil {
 		return failFor(cofferdam.ReasonAgent, err)
 	}
-	d := dialogue{a}
-	conversation := a.o.Conversation(a.plan.Scope, a.plan.ID)
-	left, err := b.left(ctx, conversation)
-	if err != nil {
-		return err
-	}
 	note, err := b.waits(ctx)
 	if errors.Is(err, errLifetime) {
 		return b.conclude(ctx, loop.End{}, err)
 	}
 	if err != nil {
 		return err
+	}
+	for {
+		if err := (recall{a}).goBack(ctx); err != nil {
+			return err
+		}
+		a.ledger.look(func(s *seen) {
+			if s.owed {
+				note = s.tell
+			}
+		})
+		end, err := b.think(ctx, prompt, note)
+		if errors.Is(err, errBack) && ctx.Err() == nil {
+			continue
+		}
+		if err == nil && !a.back.closes(a.ledger) {
+			err = recall{a}.refuseBack(ctx, "its agent has come to its end")
+		}
+		return b.conclude(ctx, end, err)
+	}
+}
+
+// think lets it go on with its conversation until that ends, or something ends it
+// first. note, if not "", is for it to know before.
+func (b brain) think(ctx context.Context, prompt, note string) (loop.End, error) {
+	a := b.attempt
+	d := dialogue{a}
+	conversation := a.o.Conversation(a.plan.Scope, a.plan.ID)
+	left, err := b.left(ctx, conversation)
+	if err != nil {
+		return loop.End{}, err
 	}
 	thinking, clock, stop := b.timed(ctx, left)
 	defer stop()
@@ -81,11 +105,12 @@ func (b brain) run(ctx context.Context) error {
 	if err != nil && ctx.Err() == nil && context.Cause(thinking) != nil {
 		err = context.Cause(thinking) // what failed then failed because of that
 	}
-	return b.conclude(ctx, end, err)
+	return end, err
 }
 
 // timed returns a context that ends with errTimeUp when the agent's time is up,
-// which clock counts, and with errLifetime when its session's is.
+// which clock counts, with errLifetime when its session's is, and with errBack when its
+// workspace is to be put back.
 func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.Context, clock *allowance, stop func()) {
 	thinking, cancel := context.WithCancelCause(ctx)
 	clock = newAllowance(left, func() { cancel(errTimeUp) })
@@ -93,6 +118,20 @@ func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.
 	watch.Go(func() {
 		if lifetime(b).expire(thinking) {
 			cancel(errLifetime)
+		}
+	})
+	watch.Go(func() {
+		tick := time.NewTicker(b.o.Look)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-thinking.Done():
+				return
+			}
+			if b.ledger.wants() {
+				cancel(errBack)
+			}
 		}
 	})
 	return thinking, clock, func() {

@@ -87,6 +87,11 @@ func (r *resting) note(e cofferdam.Event) {
 		if e.Fields[fieldMode] == modeCold {
 			r.colds++
 		}
+	case cofferdam.EventRestore:
+		if e.Of != nil && e.Outcome == gateway.OK { // a new box has the workspace
+			r.suspended = false
+			r.colds++
+		}
 	}
 }
 
@@ -111,7 +116,7 @@ func (a *nap) remark(ctx context.Context, kind, resource, outcome, reason string
 func (d dialogue) await(ctx context.Context, question string) (note string, over bool, err error) {
 	rest, asked := &nap{attempt: d.attempt}, false
 	d.ledger.look(func(s *seen) { asked = s.asked })
-	if !asked && d.anySaid(ctx, turn{}) { // it was told something meanwhile
+	if !asked && (d.anySaid(ctx, turn{}) || d.ledger.wants()) { // it was told something meanwhile
 		note, err = rest.rise(ctx, spoke)
 		return note, false, err
 	}
@@ -127,7 +132,7 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 	}
 	tick := time.NewTicker(d.o.Look)
 	defer tick.Stop()
-	for !d.anySaid(ctx, turn{}) {
+	for !d.anySaid(ctx, turn{}) && !d.ledger.wants() {
 		if over = !time.Now().Before(lifetime(d).ends()); over {
 			break
 		}
@@ -141,8 +146,11 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 		}
 	}
 	why := spoke
-	if over {
+	switch {
+	case over:
 		why = lifetime(d).over()
+	case d.ledger.wants():
+		why = backWhy
 	}
 	if note, err = rest.rise(ctx, why); err != nil {
 		return "", false, err

@@ -58,7 +58,12 @@ type Options struct {
 	Given func(ctx context.Context, t cofferdam.TaskID) ([]policy.Given, error)
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
-	Workspaces   Workspaces // optional; without it a workspace ends with its box
+	Workspaces   Workspaces // optional; without it a workspace ends with its box, and has no checkpoints
+	// Sign signs the manifest of a checkpoint, Vouch returns what of it is signed,
+	// Tampered if nothing is. Host is the host's log. All are needed for checkpoints.
+	Sign  func(manifest []byte) ([]byte, error)
+	Vouch func(note []byte) ([]byte, error)
+	Host  cofferdam.Recorder
 
 	// Image finds what a box has at "/"; nil knows the host and folders.
 	Image func(ctx context.Context, scope cofferdam.Scope, w environment.ImageWant) (environment.Image, error)

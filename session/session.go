@@ -28,6 +28,7 @@ type Plan struct {
 	Commit  cofferdam.Commit      `json:"commit"`           // the workspace is a clone at this commit
 	Base    cofferdam.Commit      `json:"base,omitempty"`   // its project file narrows the grant; empty: Commit
 	Branch  cofferdam.Ref         `json:"branch,omitempty"` // may be written; "" in a Proof session
+	Sees    cofferdam.Ref         `json:"sees,omitempty"`   // Proof: the branch of the attempt, which it may read
 	Request cofferdam.TaskRequest `json:"request"`
 	Model   cofferdam.Model       `json:"model"`
 	Checks  []cofferdam.Check     `json:"checks,omitempty"` // Proof: run in this order, all of them

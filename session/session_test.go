@@ -137,7 +137,7 @@ func (b *bench) restart() {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { b.store.Close() })
-	cache, err := environment.Open(filepath.Join(b.dir, "env"))
+	cache, err := environment.Open(filepath.Join(b.dir, "env"), nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/gateway"
 )
 
 // Steps and fields of events about the agent.
@@ -61,6 +62,10 @@ func (t *talk) note(e cofferdam.Event) {
 	case cofferdam.EventResumed:
 		if e.Fields[fieldMode] == modeCold {
 			t.conversation = "" // it was in the box that is gone
+		}
+	case cofferdam.EventRestore:
+		if e.Of != nil && e.Outcome == gateway.OK {
+			t.conversation = "" // so was this one
 		}
 	case cofferdam.EventTaskMessage:
 		t.messages = append(t.messages, cofferdam.TaskMessage{

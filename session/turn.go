@@ -107,6 +107,9 @@ func (d dialogue) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if t.end != nil && !d.back.closes(d.ledger) {
+			continue
+		}
 		if t.end != nil {
 			return d.conclude(ctx, *t.end)
 		}
@@ -128,12 +131,27 @@ func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 			return t, err
 		}
 		return d.beginTurn(ctx, whyStart)
-	case t.end == nil, !d.adapter.Resumes():
+	case t.end == nil:
 		return t, nil
-	case t.end.TimedOut, t.end.Expired, t.end.Gone != "", t.end.TooMuch, d.ledger.overBudget() != "":
+	}
+	over := t.end.TimedOut || t.end.Expired || t.end.Gone != "" || t.end.TooMuch || d.ledger.overBudget() != ""
+	if over || took >= d.timeout() {
+		if err := (recall{d.attempt}).refuseBack(ctx, "its agent has come to its end"); err != nil {
+			return t, err
+		}
+	}
+	switch {
+	case over && d.adapter.Resumes():
 		return t, d.hearNoMore(ctx)
+	case !over && took < d.timeout() && d.ledger.unsettled():
+		return d.goOnFrom(ctx)
+	case !d.adapter.Resumes():
+		return t, nil
 	case d.asks(*t.end):
 		_, over, err := d.await(ctx, t.end.Message)
+		if err == nil && !over && d.ledger.wants() {
+			return d.goOnFrom(ctx)
+		}
 		if err == nil && over {
 			end := *t.end
 			end.Expired, t.end = true, &end
@@ -159,6 +177,18 @@ func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 		return d.beginTurn(ctx, whyInterrupted)
 	}
 	return t, nil
+}
+
+// goOnFrom puts the workspace back, if that is wanted, and begins the turn in which
+// the agent is told what came of it.
+func (d dialogue) goOnFrom(ctx context.Context) (turn, error) {
+	if err := (recall{d.attempt}).goBack(ctx); err != nil {
+		return turn{}, err
+	}
+	if _, err := d.takeUp(ctx, false); err != nil {
+		return turn{}, err
+	}
+	return d.beginTurn(ctx, whyRestored)
 }
 
 // beginTurn puts on record that the agent's next turn begins, and what it is
@@ -252,9 +282,9 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 // start says what to write and to run for a turn.
 func (d dialogue) start(t turn) (agent.Start, error) {
 	var said []string
-	conversation, colds := "", 0
+	conversation, colds, tell := "", 0, ""
 	d.ledger.look(func(s *seen) {
-		conversation, colds = s.talk.conversation, s.colds
+		conversation, colds, tell = s.talk.conversation, s.colds, s.tell
 		for _, m := range s.talk.messages {
 			if m.Number <= t.upto && (m.Number > t.from || conversation == "") {
 				said = append(said, m.Text)
@@ -265,8 +295,11 @@ func (d dialogue) start(t turn) (agent.Start, error) {
 	if t.number > 1 && conversation != "" {
 		on := in
 		on.Conversation, on.Message = conversation, strings.Join(said, "\n\n")
-		if t.why == whyInterrupted {
+		switch t.why {
+		case whyInterrupted:
 			on.Message = interruption
+		case whyRestored:
+			on.Message = strings.TrimSpace(tell + "\n\n" + on.Message)
 		}
 		if s, err := d.adapter.Start(on); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
 			return s, err
@@ -277,6 +310,8 @@ func (d dialogue) start(t turn) (agent.Start, error) {
 		in.Text += "\n\nSaid afterwards:\n" + text
 	}
 	switch {
+	case t.why == whyRestored:
+		in.Text += "\n\n" + tell
 	case t.number > 1 && colds > 0 && d.goesOn:
 		in.Text += "\n\n" + afterColdKept
 	case t.number > 1 && colds > 0:

@@ -52,6 +52,7 @@ for f in ..?* .[!.]* *; do
 	if [ -n "$aside" ]; then mv -- "$f" "$aside/"; else rm -rf -- "$f"; fi
 done
 git init -q .
+mkdir -p .git/info # which comes from git's templates, and an image may have none
 [ -z "$aside" ] || echo '/left-*/' >> .git/info/exclude
 echo '/lost+found/' >> .git/info/exclude
 git config remote.origin.url "$URL"
@@ -158,6 +159,7 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.plan.Phase == gateway.Proof {
 		return a.runChecks(ctx)
 	}
+	a.back.begin()
 	if a.adapter.Brain {
 		return brain{a}.run(ctx)
 	}
@@ -224,7 +226,11 @@ func (a *attempt) capture(ctx context.Context) error {
 		return err
 	}
 	if ran.failed() && a.result.Failure == "" {
-		return fail(cofferdam.ReasonAgent, "what the agent left could not be pushed to its branch: "+gitReason(ran))
+		reason := cofferdam.ReasonAgent
+		if ran.taken || ran.thwarted { // what is in the push was not why
+			reason = cofferdam.ReasonRepository
+		}
+		return fail(reason, "what the agent left could not be pushed to its branch: "+gitReason(ran))
 	}
 	return nil
 }

@@ -52,9 +52,9 @@ func (a *attempt) lease(ctx context.Context) error {
 // keepsCheckout says whether a checkout is in the workspace: an earlier session's,
 // or this one's of a box that did not come back.
 func (a *attempt) keepsCheckout(st sandbox.Status) bool {
-	again := false
-	a.ledger.look(func(s *seen) { again = s.colds > 0 })
-	return (a.kept.Ready || again) && st.Workspace != nil && st.Workspace.ID == a.kept.ID && !st.Workspace.Fresh
+	again, back := false, false
+	a.ledger.look(func(s *seen) { again, back = s.colds > 0, s.from != "" })
+	return (a.kept.Ready || again) && st.Workspace != nil && st.Workspace.ID == a.kept.ID && (!st.Workspace.Fresh || back)
 }
 
 // workspaceFields say in the trace what the box has at /work.

@@ -289,6 +289,13 @@ func (l *Log) Size() uint64 {
 	return l.tree.Size()
 }
 
+// Bytes returns the length of the log.
+func (l *Log) Bytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size
+}
+
 // Sealed returns the sealed head, if l is sealed.
 func (l *Log) Sealed() (Head, bool) {
 	l.mu.Lock()

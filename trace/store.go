@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
@@ -116,9 +115,20 @@ func (s *Store) checkHost(f *os.File) error {
 // Host returns the host's log: task states, receipts, approvals, landings, seals.
 func (s *Store) Host() *Log { return s.host }
 
-// idForm is what a session may be called: it becomes a file's name. It is
-// compiled when it is needed, because the command line starts without it.
-var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`) })
+// maxID bounds the name of a session, in bytes.
+const maxID = 64
+
+// validID says whether a session may be called so: it becomes a file's name. It is
+// no regular expression, which takes a part of a short run to compile.
+func validID(id string) bool {
+	for i := range len(id) {
+		c := id[i]
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && i > 0) {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxID
+}
 
 // Session opens the log of a session, or goes on with it. A log that is open
 // already is returned as it is; a sealed one takes no events.
@@ -290,7 +300,7 @@ func (s *Store) sealPath(id cofferdam.SessionID) string {
 }
 
 func checkID(id cofferdam.SessionID) error {
-	if !idForm().MatchString(string(id)) {
+	if !validID(string(id)) {
 		return &cofferdam.Error{
 			Op: "trace.Session", Kind: cofferdam.Invalid, Subject: fmt.Sprintf("open trace of session %.80q", id),
 			Reason: "that is not a session's id",

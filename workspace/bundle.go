@@ -134,7 +134,7 @@ func (k *Keeper) dropBundle(ctx context.Context, r Record, by cofferdam.Principa
 // than are kept.
 func (k *Keeper) add(ctx context.Context, r Record, b *cofferdam.Bundle, looked time.Time) (Record, error) {
 	r, err := k.o.Store.ChangeWorkspace(ctx, r.ID, func(r *Record) error {
-		r.Looked, r.Note = looked, "" // of a later session nothing is in it
+		r.Looked, r.Note, r.Tried = looked, "", time.Time{} // of a later session nothing is in it
 		if b == nil {
 			return nil
 		}

@@ -218,11 +218,16 @@ func (k *Keeper) expire(ctx context.Context, v one) error {
 	if err == nil || ctx.Err() != nil || cofferdam.KindOf(err) == cofferdam.Conflict {
 		return err // Conflict: a session took it up
 	}
-	_, noteErr := k.o.Store.ChangeWorkspace(ctx, v.ID, func(r *Record) error {
-		r.Note, r.Tried = clip("it is kept, since it cannot be exported: "+err.Error()), k.o.Now().UTC()
+	return errors.Join(err, k.keeps(ctx, v.ID, err))
+}
+
+// keeps notes that a workspace is kept because its export failed.
+func (k *Keeper) keeps(ctx context.Context, id sandbox.WorkspaceID, why error) error {
+	_, err := k.o.Store.ChangeWorkspace(ctx, id, func(r *Record) error {
+		r.Note, r.Tried = clip("it is kept, since it cannot be exported: "+why.Error()), k.o.Now().UTC()
 		return nil
 	})
-	return errors.Join(err, noteErr)
+	return err
 }
 
 // remove removes a workspace that no session took up after last, on record first.
@@ -242,6 +247,9 @@ func (k *Keeper) remove(ctx context.Context, r Record, last cofferdam.SessionID,
 		fields["bundle"] = string(r.Bundle.Digest)
 	}
 	err = k.putBy(ctx, r, by, cofferdam.EventWorkspaceRemove, fields)
+	if err == nil { // what is left of it when this process ends here goes with the next try
+		err = dropCheckpoints(ctx, k.o.Driver, r.ID)
+	}
 	if err == nil {
 		err = k.o.Driver.RemoveWorkspace(ctx, r.ID)
 	}
@@ -254,6 +262,23 @@ func (k *Keeper) remove(ctx context.Context, r Record, last cofferdam.SessionID,
 		return nil
 	})
 	return errors.Join(err, keepErr)
+}
+
+// dropCheckpoints removes those of a workspace that is about to be removed: nothing
+// else could be put back to them.
+func dropCheckpoints(ctx context.Context, d sandbox.Driver, id sandbox.WorkspaceID) error {
+	all, err := d.Snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Workspace == id {
+			if err := d.RemoveSnapshot(ctx, s.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (k *Keeper) put(ctx context.Context, r Record, kind string, fields map[string]string) error {

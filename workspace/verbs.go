@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -39,6 +40,8 @@ func (v one) word() cofferdam.Workspace {
 		w.State = cofferdam.WorkspaceLost
 	case v.disk.Box != "":
 		w.State = cofferdam.WorkspaceInUse
+	case v.stuck():
+		w.State, w.Stuck = cofferdam.WorkspaceKept, true
 	default:
 		w.State, w.Until = cofferdam.WorkspaceKept, v.until.UTC()
 	}
@@ -126,7 +129,10 @@ func (k *Keeper) Export(ctx context.Context, scope cofferdam.Scope, name string)
 	case cofferdam.WorkspaceInUse:
 		return w, inUse(op, v.Record)
 	case cofferdam.WorkspaceKept:
-		if v.Record, err = k.export(ctx, v.Record); err != nil {
+		if v.Record, err = k.export(ctx, v.Record); cofferdam.KindOf(err) == cofferdam.Invalid && err != nil { // by what is in it, which stays
+			return w, errors.Join(err, k.keeps(ctx, v.ID, err))
+		}
+		if err != nil {
 			return w, err
 		}
 		w = v.word()

@@ -251,7 +251,7 @@ func TestWhatCannotBeExportedStays(t *testing.T) {
 	if w.created != 1 || len(w.disks) != 1 {
 		t.Errorf("%d boxes, %d disks", w.created, len(w.disks))
 	}
-	if v, err := w.k.View(t.Context(), r.Scope, "t-1"); err != nil || !strings.Contains(v.Note, "cannot be exported") {
+	if v, err := w.k.View(t.Context(), r.Scope, "t-1"); err != nil || !strings.Contains(v.Note, "cannot be exported") || !v.Stuck || !v.Until.IsZero() || v.State != cofferdam.WorkspaceKept {
 		t.Errorf("%+v %v", v, err)
 	}
 	w.now = w.now.Add(retryPause + time.Minute)
@@ -266,6 +266,40 @@ func TestWhatCannotBeExportedStays(t *testing.T) {
 	}
 	if last := w.events[len(w.events)-1]; last.Actor.Name != "ada" || last.Kind != cofferdam.EventWorkspaceRemove {
 		t.Errorf("on record: %+v", last)
+	}
+}
+
+// TestStuckIsSaid: whose export a person asked for in vain says so from then on, and no
+// more once it was exported.
+func TestStuckIsSaid(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.attempt(1)
+	view := func() cofferdam.Workspace {
+		t.Helper()
+		v, err := w.k.View(t.Context(), r.Scope, "t-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := view(); v.Stuck || v.Until.IsZero() {
+		t.Errorf("control: %+v", v)
+	}
+	w.now = w.now.Add(time.Minute)
+	w.exit = 128
+	if _, err := w.k.Export(t.Context(), r.Scope, "t-1"); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
+		t.Fatalf("%v", err)
+	}
+	if v := view(); !v.Stuck || !v.Until.IsZero() || !strings.Contains(v.Note, "said on the way") {
+		t.Errorf("%+v", v)
+	}
+	w.exit = 0
+	w.now = w.now.Add(time.Minute)
+	if _, err := w.k.Export(t.Context(), r.Scope, "t-1"); err != nil {
+		t.Fatal(err)
+	}
+	if v := view(); v.Stuck || v.Until.IsZero() || v.Note != "" {
+		t.Errorf("exported: %+v", v)
 	}
 }
 

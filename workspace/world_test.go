@@ -41,6 +41,20 @@ type world struct {
 	events  []cofferdam.Event
 	k       *Keeper
 	change  func(*Options)
+	shelf   []sandbox.Snapshot
+}
+
+func (w *world) Snapshots(context.Context) ([]sandbox.Snapshot, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.shelf), nil
+}
+
+func (w *world) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shelf = slices.DeleteFunc(w.shelf, func(s sandbox.Snapshot) bool { return s.ID == id })
+	return nil
 }
 
 func newWorld(t *testing.T, change func(*Options)) *world {
@@ -190,7 +204,6 @@ func (w *world) SessionTry(_ context.Context, id cofferdam.SessionID) (int, erro
 func (w *world) Check(context.Context) ([]sandbox.Finding, error)           { return nil, nil }
 func (w *world) Open(context.Context, cofferdam.BoxID) (sandbox.Box, error) { return nil, nil }
 func (w *world) List(context.Context) ([]sandbox.Status, error)             { return nil, nil }
-func (w *world) RemoveSnapshot(context.Context, sandbox.SnapshotID) error   { return nil }
 
 func (w *world) RemoveWorkspace(_ context.Context, id sandbox.WorkspaceID) error {
 	w.mu.Lock()

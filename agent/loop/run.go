@@ -276,13 +276,16 @@ func (b *brain) pending() (c call, n int, ok bool) {
 	return call{}, 0, false
 }
 
-// use makes one call. If a person spoke after the answer that wanted it, the
-// model is asked anew first.
+// use makes one call. If a person spoke after the answer that wanted it, or the
+// platform had to say something, the model is asked anew first.
 func (b *brain) use(ctx context.Context, c call, n int) error {
 	at := len(b.entries)
 	for b.entries[at-1].Kind != kindAnswer {
-		if at--; b.entries[at].Kind == kindSaid {
+		switch at--; b.entries[at].Kind {
+		case kindSaid:
 			return b.append(ctx, entry{Kind: kindResult, Call: c.ID, Name: c.Name, Failed: true, Head: "this was not done, because a person said something first"})
+		case kindNote:
+			return b.append(ctx, entry{Kind: kindResult, Call: c.ID, Name: c.Name, Failed: true, Head: "this was not done, or not to its end, because of what Cofferdam says"})
 		}
 	}
 	id := cofferdam.ExecID(fmt.Sprintf("loop-%d-%d", at, n))

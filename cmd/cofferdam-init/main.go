@@ -29,9 +29,11 @@ const (
 )
 
 func main() {
-	asked, err := rename(os.Args)
-	if !asked {
-		asked, err = hold(os.Args)
+	asked, err := false, error(nil)
+	for _, other := range []func([]string) (bool, error){enter, rename, hold} {
+		if asked, err = other(os.Args); asked {
+			break
+		}
 	}
 	if !asked {
 		err = run()

@@ -45,7 +45,7 @@ func TestGuestDeps(t *testing.T) {
 	}
 	got := strings.Fields(string(out))
 	slices.Sort(got)
-	want := []string{"cofferdam", "cofferdam/cmd/cofferdam-init", "cofferdam/sandbox", "cofferdam/sandbox/guest", "cofferdam/sandbox/wall", "cofferdam/sandbox/watch", "golang.org/x/sys/unix"}
+	want := []string{"cofferdam", "cofferdam/cmd/cofferdam-init", "cofferdam/sandbox", "cofferdam/sandbox/cgroup", "cofferdam/sandbox/guest", "cofferdam/sandbox/wall", "cofferdam/sandbox/watch", "golang.org/x/sys/unix"}
 	if !slices.Equal(got, want) {
 		t.Errorf("links %q, want %q", got, want)
 	}

@@ -18,11 +18,11 @@ import (
 // cgroupRoot is where control groups of version 2 are mounted.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// delegable are the controllers that boxes need: gVisor asks for each of them.
-func delegable() []string { return []string{"cpu", "cpuset", "io", "memory", "pids"} }
+// delegable are the controllers that boxes need.
+func delegable() []string { return []string{"cpu", "memory", "pids"} }
 
 // howToDelegate is the fix of a user without control groups.
-const howToDelegate = "as root: systemctl edit user@.service, with [Service] Delegate=cpu cpuset io memory pids, and log in anew; then start it as systemd-run --user --scope -p Delegate=yes cofferdam serve"
+const howToDelegate = "as root: systemctl edit user@.service, with [Service] Delegate=cpu memory pids, and log in anew; then start it as systemd-run --user --scope -p Delegate=yes cofferdam serve"
 
 // delegated returns the control group of this process, below root, if it was
 // delegated to its user: version 2, with the controllers of boxes, and the

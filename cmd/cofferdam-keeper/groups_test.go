@@ -11,12 +11,15 @@ import (
 )
 
 // TestBoxesShareNoGroup makes boxes of two tiers at the same time: no process of
-// one is in any control group of another, with which it would be bounded and end.
+// one is in any control group of another, with which it would be bounded and end, and
+// no thread of the keeper is in one meanwhile.
 func TestBoxesShareNoGroup(t *testing.T) {
 	const each = 12
 	p := newPlace(t)
-	p.start(t)
+	pid := p.start(t)
 	c := p.dial(t)
+	made, looked := make(chan struct{}), make(chan int)
+	go func() { looked <- stayOut(t, pid, made) }()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	boxes := map[string]bool{} // guarded by mu
@@ -33,6 +36,10 @@ func TestBoxesShareNoGroup(t *testing.T) {
 		}
 	}
 	all.Wait()
+	close(made)
+	if n := <-looked; n < each {
+		t.Errorf("control: the keeper was looked at %d times", n)
+	}
 	found := 0
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -58,5 +65,30 @@ func TestBoxesShareNoGroup(t *testing.T) {
 	}
 	if found < 2*each {
 		t.Errorf("control: %d processes of %d boxes were found", found, 2*each)
+	}
+}
+
+// stayOut looks at the threads of a keeper until over is closed, and counts how often: in
+// the group of a box they would be charged to it, and end with it.
+func stayOut(t *testing.T, keeper int, over <-chan struct{}) (looks int) {
+	for {
+		select {
+		case <-over:
+			return looks
+		default:
+		}
+		list, err := filepath.Glob("/proc/" + pidText(keeper) + "/task/*/cgroup")
+		if err != nil || len(list) == 0 {
+			t.Errorf("the keeper has threads %q, %v", list, err)
+			return looks
+		}
+		for _, path := range list {
+			data, err := os.ReadFile(path)
+			if err == nil && strings.Contains(string(data), "/cofferdam-") && strings.Contains(string(data), "/b-") {
+				t.Errorf("%s: the keeper is in the group of a box:\n%s", path, data)
+				return looks
+			}
+		}
+		looks++
 	}
 }

@@ -15,7 +15,9 @@ import (
 
 // snapshotFolders are the folders of a state folder whose content outlives a keeper and
 // belongs to one at a time. Workspaces are not among them: keepers share those.
-func snapshotFolders() []string { return []string{"snapshots", filepath.Join("microvm", "snapshot")} }
+func snapshotFolders() []string {
+	return []string{"snapshots", filepath.Join("process", "snapshots"), filepath.Join("microvm", "snapshot")}
+}
 
 // inherit takes over what the other keepers of the installation leave, as soon
 // as each has ended: at an upgrade that is when its last box has.

@@ -170,7 +170,7 @@ func userKeeps(t *testing.T, c *keeper.Client, tier sandbox.Tier) {
 			t.Errorf("box %d: %+v, %v", i, s, err)
 		}
 		if i == 1 && tier != sandbox.Process {
-			if _, err := b.Snapshot(ctx, snapshot); err != nil {
+			if _, err := b.Snapshot(ctx, sandbox.Take{ID: snapshot, Memory: true}); err != nil {
 				t.Fatalf("%v\nhint: %s", err, cofferdam.HintOf(err))
 			}
 		}
@@ -249,7 +249,8 @@ func TestUserChecks(t *testing.T) {
 	}) {
 		t.Errorf("control groups: %+v", plain.Findings)
 	}
-	if f, missing := list[sandbox.MicroVM].Missing(); !missing || f.Fix == "" || list[sandbox.MicroVM].Usable {
+	// Limits that are watched are not what it lacks: to delegate them would not help.
+	if f, missing := list[sandbox.MicroVM].Missing(); !missing || f.Fix == "" || f.Name == "microvm-control-groups" || list[sandbox.MicroVM].Usable {
 		t.Errorf("a machine on hardware: %+v", list[sandbox.MicroVM])
 	}
 	emulated := list[sandbox.Emulated]

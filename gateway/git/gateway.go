@@ -19,6 +19,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -330,7 +331,10 @@ func (g *Gateway) carry(ctx context.Context, r cofferdam.Repo, u repo.Update, qu
 		if there == "" {
 			at = "does not exist"
 		}
-		return &cofferdam.Error{Op: "git.Carry", Kind: cofferdam.Conflict, Subject: "write " + string(u.Ref), Reason: fmt.Sprintf("the upstream's %s %s, which is not what this push builds on", u.Ref, at), Hint: "somebody else wrote that branch; a person has to look at it", Err: err}
+		return &cofferdam.Error{
+			Op: "git.Carry", Kind: cofferdam.Conflict, Subject: "write " + string(u.Ref), Reason: fmt.Sprintf("the upstream's %s %s, which is not what this push builds on", u.Ref, at),
+			Hint: "somebody else wrote that branch; a person has to look at it, and cofferdam task retry takes another", Err: errors.Join(errTaken, err),
+		}
 	}
 	return c.explain("write "+string(u.Ref), err)
 }

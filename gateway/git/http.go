@@ -227,7 +227,7 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 		req.Query.Force = got.Force
 		return gateway.Handle(ctx, c, req, func(ctx context.Context) (gateway.Outcome, error) {
 			if err := g.carry(ctx, c.Repo, u, got.Quarantine); err != nil {
-				return gateway.Outcome{}, err
+				return gateway.Outcome{Fields: lasting(err)}, err
 			}
 			return gateway.Outcome{}, got.Finish()
 		})
@@ -237,13 +237,17 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 	}
 	// git did not take the objects: what was asked for was allowed, and failed.
 	return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) {
-		return gateway.Outcome{Fields: objects(err)}, err
+		return gateway.Outcome{Fields: lasting(err)}, err
 	})
 }
 
-// objects says on record that a push failed for what is in it, so that trying
-// again will not help: fsck found a fault in an object, and no disk was full.
-func objects(err error) map[string]string {
+// lasting says on record that trying a push again will not help: for what is in
+// it, because fsck found a fault in an object, and no disk was full; or for its
+// branch, which somebody else has written.
+func lasting(err error) map[string]string {
+	if errors.Is(err, errTaken) {
+		return map[string]string{"branch": "taken"}
+	}
 	if x := (*repo.RefusedError)(nil); errors.As(err, &x) && strings.Contains(x.Reason+x.Message, "fsck error") {
 		return map[string]string{"objects": "refused"}
 	}

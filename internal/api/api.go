@@ -100,12 +100,16 @@ func (s *Server) noRoute(r *http.Request) error {
 
 type requestKey struct{}
 
+// errStopping is why requests end when the server does. One whose caller has gone
+// ends as well, for no reason of ours.
+var errStopping = errors.New("the server is stopping")
+
 // Serve answers on l until ctx ends, then lets running requests finish for a
 // moment. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// Requests end with ctx, so that streams do not hold up the end.
-	base, cancel := context.WithCancel(ctx)
-	defer cancel()
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return base },
@@ -119,7 +123,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	cancel()
+	cancel(errStopping)
 	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
 	if err := srv.Shutdown(grace); err != nil {

@@ -12,7 +12,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/internal/api"
@@ -251,6 +253,63 @@ func TestStreams(t *testing.T) {
 	if p := next(); p.Problem == nil || p.Problem.Kind != "unavailable" {
 		t.Errorf("last line %+v, want that the server is stopping", p)
 	}
+}
+
+// TestReaderLeaves: who stops following does not make the server say that it stops,
+// and is no news to its operator.
+func TestReaderLeaves(t *testing.T) {
+	var log lockedBuffer
+	svc := service.New(service.NewMemory().Options(cofferdam.Scope{}))
+	h := api.New(svc, api.Options{Auth: api.Auth{UID: os.Getuid(), Token: token}, Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	do(t, h, "POST", "/v1/repos", shop)
+	do(t, h, "POST", "/v1/tasks", work)
+	path, stop := serveUnix(t, h)
+	resp, err := unixClient(path).Get("http://cofferdam/v1/tasks/t-1/follow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil { // it is under way
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if err := log.wait(t, "stream ended early"); err != nil {
+		t.Fatal(err)
+	}
+	if said := log.String(); strings.Contains(said, "is stopping") || !strings.Contains(said, "its reader has gone") || strings.Contains(said, `"INFO","msg":"stream`) {
+		t.Errorf("the log says:\n%s", said)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// wait returns when the log has text.
+func (b *lockedBuffer) wait(t *testing.T, text string) error {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !strings.Contains(b.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("the log does not say %q:\n%s", text, b.String())
+		}
+	}
+	return nil
 }
 
 func TestIdempotency(t *testing.T) {

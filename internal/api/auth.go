@@ -28,6 +28,7 @@ import (
 // the two.
 type Auth struct {
 	UID   int    // of the server; this user and root are people
+	Name  string // of that user, where passwd has another for UID: in a user namespace; "" for passwd's
 	Token string // of the loopback listener, that person's
 	// TestToken authenticates TestPerson; both are "" unless the server was
 	// started with a test person.
@@ -64,7 +65,7 @@ func (a Auth) caller(r *http.Request, svc *service.Service) (identity.Caller, er
 		case same(token, a.TestToken) && a.TestPerson != "":
 			return svc.Tester(a.TestPerson), nil
 		case same(token, a.Token):
-			return svc.Local(r.Context(), nameOf(a.UID))
+			return svc.Local(r.Context(), a.nameOf(a.UID))
 		}
 		return svc.Bearer(r.Context(), token)
 	}
@@ -81,7 +82,7 @@ func (a Auth) caller(r *http.Request, svc *service.Service) (identity.Caller, er
 			Hint: "call it as root or as the server's own user, for example with sudo",
 		}
 	}
-	return svc.Local(r.Context(), nameOf(peer.uid))
+	return svc.Local(r.Context(), a.nameOf(peer.uid))
 }
 
 // fromBrowser refuses pages: no page of ours calls the API, and a foreign page
@@ -115,9 +116,11 @@ func same(given, want string) bool {
 }
 
 // nameOf names a user of this machine by its passwd entry.
-func nameOf(uid int) string {
+func (a Auth) nameOf(uid int) string {
 	name := "uid-" + strconv.Itoa(uid)
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
+	if a.Name != "" && uid == a.UID {
+		name = a.Name
+	} else if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
 		name = u.Username
 	}
 	return name

@@ -129,6 +129,35 @@ func TestUnixSocketKnowsItsCaller(t *testing.T) {
 	}
 }
 
+// In a user namespace the server's user is uid 0, and is called by the name that it
+// has outside, on the socket and with the token.
+func TestCallerInUserNamespace(t *testing.T) {
+	auth := api.Auth{UID: os.Getuid(), Name: "ada", Token: token}
+	svc := service.New(service.NewMemory().Options(cofferdam.Scope{}))
+	h := api.New(svc, api.Options{Log: slog.New(slog.DiscardHandler), Auth: auth})
+	path, _ := serveUnix(t, h)
+	if w, _ := do(t, h, "POST", "/v1/repos", shop); w.Code != 201 {
+		t.Fatal(w.Body)
+	}
+	resp, err := unixClient(path).Post("http://cofferdam/v1/tasks", "application/json", strings.NewReader(work))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var onSocket, byToken cofferdam.Task
+	if err := json.NewDecoder(resp.Body).Decode(&onSocket); err != nil {
+		t.Fatal(err)
+	}
+	w, _ := do(t, h, "POST", "/v1/tasks", work)
+	if err := json.Unmarshal(w.Body.Bytes(), &byToken); err != nil {
+		t.Fatal(err)
+	}
+	ada := cofferdam.Principal{Kind: cofferdam.Person, Name: "ada"}
+	if onSocket.By != ada || byToken.By != ada {
+		t.Errorf("called %s on the socket, %s by token", onSocket.By, byToken.By)
+	}
+}
+
 // Another user of the machine, even one who can reach the socket, is refused.
 func TestUnixSocketRefusesOthers(t *testing.T) {
 	if os.Geteuid() != 0 {

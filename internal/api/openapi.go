@@ -39,8 +39,10 @@ func document(version string, routes []Route) []byte {
 func operation(b *schemas, r Route) map[string]any {
 	op := map[string]any{"operationId": r.ID, "summary": r.Doc}
 	var params []any
-	if strings.Contains(r.Path, "{name}") {
-		params = append(params, map[string]any{"name": "name", "in": "path", "required": true, "schema": map[string]any{"type": "string", "maxLength": 300}})
+	for _, name := range []string{"name", "checkpoint"} {
+		if strings.Contains(r.Path, "{"+name+"}") {
+			params = append(params, map[string]any{"name": name, "in": "path", "required": true, "schema": map[string]any{"type": "string", "maxLength": 300}})
+		}
 	}
 	for _, q := range r.Query {
 		schema := map[string]any{"type": q.Type}

@@ -36,6 +36,7 @@ type call struct {
 	ctx   context.Context
 	svc   *service.Service
 	name  string // {name} of the path
+	part  string // {checkpoint} of the path
 	query url.Values
 	body  any // pointer to the type of Route.Body
 	key   string
@@ -46,7 +47,7 @@ type call struct {
 
 func (s *Server) handler(r Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), s: s, w: w}
+		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), part: req.PathValue("checkpoint"), s: s, w: w}
 		defer s.survive(c, req)
 		reply, err := c.do(r, req)
 		switch {
@@ -83,7 +84,7 @@ func (c *call) do(r Route, req *http.Request) (any, error) {
 	if c.query, err = query(req, r.Query); err != nil {
 		return nil, err
 	}
-	if len(c.name) > 300 {
+	if len(c.name) > 300 || len(c.part) > 300 {
 		return nil, invalid("name", "is longer than 300 bytes", "list what there is")
 	}
 	if r.Body != nil {
@@ -162,11 +163,16 @@ func (c *call) line(v any) error {
 // breakOff ends a stream with its error as the last line; a raw stream is cut,
 // so that nobody takes a part for the whole.
 func (c *call) breakOff(req *http.Request, err error) {
-	if c.ctx.Err() != nil { // the caller has gone, or the server is going
+	level := slog.LevelInfo
+	switch cause := context.Cause(c.ctx); {
+	case errors.Is(cause, errStopping):
 		err = &cofferdam.Error{Op: "api.Stream", Kind: cofferdam.Unavailable, Subject: "stream", Reason: "the server is stopping", Hint: "follow again when it is back", Err: err}
+	case cause != nil: // nobody reads any more, which is nothing to tell an operator
+		level = slog.LevelDebug
+		err = &cofferdam.Error{Op: "api.Stream", Kind: cofferdam.Unavailable, Subject: "stream", Reason: "its reader has gone", Err: err}
 	}
 	p := c.s.problemOf(req, err)
-	c.s.o.Log.InfoContext(req.Context(), "stream ended early", slog.Any("request", p.RequestID), slog.Any("path", req.URL.Path), slog.Any("error", err))
+	c.s.o.Log.Log(req.Context(), level, "stream ended early", slog.Any("request", p.RequestID), slog.Any("path", req.URL.Path), slog.Any("error", err))
 	if c.w.Header().Get("Content-Type") != ndjson {
 		panic(http.ErrAbortHandler)
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ type System struct {
 	Getenv   func(string) string
 	// Terminal says whether In, Out and Err are terminals.
 	Terminal func(stream any) bool
-	Width    func() int // of the terminal at Err
+	Width    func() int // of the terminal at Out or Err
 	Exec     func(path string, args, env []string) error
 	Environ  func() []string
 	Sleep    func(ctx context.Context, d time.Duration)
@@ -54,11 +55,12 @@ func ThisSystem() System {
 			return ok && term.IsTerminal(int(f.Fd())) // a descriptor fits an int
 		},
 		Width: func() int {
-			w, _, err := term.GetSize(int(os.Stderr.Fd())) // a descriptor fits an int
-			if err != nil || w <= 0 {
-				return 80
+			for _, f := range []*os.File{os.Stdout, os.Stderr} {
+				if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 { // a descriptor fits an int
+					return w
+				}
 			}
-			return w
+			return 80
 		},
 	}
 }
@@ -68,6 +70,7 @@ type app struct {
 	System
 	json, quiet, noInput, debug bool
 	server, tokenFile, file     string
+	color                       string    // auto, always or never
 	stdout                      io.Writer // Out as it was given
 	own                         int       // exit code of every failure; 0: that of its kind
 	look                        local.Look
@@ -157,6 +160,7 @@ func rootWith(a *app, list []commandGroup) *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "answer in JSON; errors too")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
 	f.BoolVar(&a.noInput, "no-input", false, "never ask")
+	f.Var(&choice{to: &a.color, of: []string{"auto", "always", "never"}}, "color", "colour status words: auto, always or never (NO_COLOR)")
 	f.BoolVar(&a.debug, "debug", false, "print the cause of an error and the id of its request")
 	f.StringVar(&a.server, "server", "", "unix:PATH or http://127.0.0.1:PORT (COFFERDAM_SERVER)")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with the server's token (COFFERDAM_TOKEN_FILE)")
@@ -192,11 +196,11 @@ func groups() []commandGroup {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},
 		{"guard", "Guard", func(a *app) []*cobra.Command {
-			return []*cobra.Command{newApproval(a), newPolicy(a), newRepo(a), newModel(a), newAgent(a), newEnvironment(a), newWorkspace(a)}
+			return []*cobra.Command{newApproval(a), newPolicy(a), newRepo(a), newModel(a), newAgent(a), newEnvironment(a), newSandbox(a), newWorkspace(a)}
 		}},
 		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
 		{"server", "Server", func(a *app) []*cobra.Command {
-			return []*cobra.Command{newServe(a), newDoctor(a), newVersion(a), newCompletion(a)}
+			return []*cobra.Command{newServe(a), newDoctor(a), newConfig(a), newVersion(a), newCompletion(a)}
 		}},
 	}
 }
@@ -242,6 +246,32 @@ func (v *onceValue) Set(s string) error {
 	v.set = true
 	return v.Value.Set(s)
 }
+
+// choice is a flag with few values; "" stands for the first.
+type choice struct {
+	to *string
+	of []string
+}
+
+// Set takes one of them.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.of, s) {
+		return fmt.Errorf("it is one of %s", strings.Join(c.of, ", "))
+	}
+	*c.to = s
+	return nil
+}
+
+// String returns the value.
+func (c *choice) String() string {
+	if c.to == nil || *c.to == "" {
+		return ""
+	}
+	return *c.to
+}
+
+// Type names the value in help.
+func (c *choice) Type() string { return "string" }
 
 // group answers a noun without a verb.
 func group(c *cobra.Command, args []string) error {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -27,11 +29,15 @@ func newDoctor(a *app) *cobra.Command {
 					return err
 				}
 			} else {
-				a.findings(r.Items)
-				a.tiers(r)
+				screen{a}.findings(r.Items)
+				screen{a}.tiers(r)
 			}
-			if failed := len(r.Failed()); failed > 0 {
-				a.say("%d of %d checks failed", failed, len(r.Items))
+			var failed []string
+			for _, f := range r.Failed() {
+				failed = append(failed, f.Name)
+			}
+			if len(failed) > 0 {
+				a.say("%d of %d checks failed: %s", len(failed), len(r.Items), strings.Join(failed, ", "))
 				return outcome(1)
 			}
 			return nil
@@ -41,40 +47,61 @@ func newDoctor(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) findings(list []sandbox.Finding) {
+func (s screen) findings(list []sandbox.Finding) {
 	for _, f := range list {
-		fmt.Fprintf(a.Out, "%-4s  %-22s %s\n", clean(f.Level), clean(f.Name), clean(f.Detail))
-		if f.Fix != "" {
-			fmt.Fprintf(a.Out, "      %-22s fix: %s\n", "", clean(f.Fix))
-		}
+		s.finding("", f)
+	}
+}
+
+// finding prints one finding behind an indent.
+func (s screen) finding(indent string, f sandbox.Finding) {
+	level, name := fmt.Sprintf("%-4s", clean(f.Level)), fmt.Sprintf("  %-22s ", clean(f.Name)) // so long are nearly all
+	width := len(indent) + utf8.RuneCountInString(level+name)
+	s.hanging(indent+s.painted(level)+name, width, f.Detail)
+	if f.Fix != "" {
+		const fix = "fix: "
+		s.hanging(strings.Repeat(" ", width)+fix, width+len(fix), f.Fix)
 	}
 }
 
 // tiers says which tiers of box this host has, and what each of the others
-// lacks. The findings of the server's own tier were printed before.
-func (a *app) tiers(r doctor.Report) {
+// lacks. The findings of the server's own tier were printed before, and what was
+// said of one tier is not said again of the next: it is named.
+func (s screen) tiers(r doctor.Report) {
+	told := map[[2]string]bool{}
+	for _, f := range r.Items {
+		told[[2]string{f.Name, f.Detail}] = true
+	}
 	for i, t := range r.Tiers {
 		if i == 0 {
-			fmt.Fprintln(a.Out, "\ntiers of box (docs/tiers.md says which protects against what):")
+			fmt.Fprintln(s.Out, "\ntiers of box (docs/tiers.md says which protects against what):")
 		}
 		word, more := "usable", ""
 		if !t.Usable {
 			word = "no"
 		}
 		if t.Tier == r.Tier {
-			more = "the one of this server's boxes"
+			more = strings.Repeat(" ", 8-len(word)) + "the one of this server's boxes"
 		}
-		fmt.Fprintf(a.Out, "%-18s %-7s %s\n", clean(string(t.Tier)), word, more)
+		fmt.Fprintf(s.Out, "%-18s %s%s\n", clean(string(t.Tier)), s.painted(word), more)
 		if t.Tier == r.Tier {
 			continue
 		}
+		again := map[string][]string{} // names by level
 		for _, f := range t.Findings {
-			if f.Level == sandbox.OK {
-				continue
+			key := [2]string{f.Name, f.Detail}
+			switch {
+			case f.Level == sandbox.OK:
+			case told[key]:
+				again[f.Level] = append(again[f.Level], f.Name)
+			default:
+				told[key] = true
+				s.finding("  ", f)
 			}
-			fmt.Fprintf(a.Out, "  %-4s  %-22s %s\n", clean(f.Level), clean(f.Name), clean(f.Detail))
-			if f.Fix != "" {
-				fmt.Fprintf(a.Out, "        %-22s fix: %s\n", "", clean(f.Fix))
+		}
+		for _, level := range []string{sandbox.Fail, sandbox.Warn} {
+			if names := again[level]; len(names) > 0 {
+				s.finding("  ", sandbox.Finding{Level: level, Name: "as above", Detail: strings.Join(names, ", ")})
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -109,26 +110,30 @@ func items[T any](a *app, schema string, all []T, id func(T) string, head []stri
 	return a.table(head, rows)
 }
 
-// table prints columns two blanks apart; the last is not padded. Blanks inside
-// cells become hyphens, so that a row splits at blanks.
+// table prints columns two blanks apart; the last is not padded. No cell has two
+// blanks in a row, so that a row splits at them. On a terminal it fits, and a cell
+// that is cut ends with a mark.
 func (a *app) table(head []string, rows [][]string) error {
 	width := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
+	all := append([][]string{head}, rows...)
+	for _, row := range all {
 		for i, cell := range row {
-			row[i] = clean(cell)
-			if i < len(row)-1 {
-				row[i] = strings.ReplaceAll(row[i], " ", "-")
-			}
-			if row[i] == "" {
-				row[i] = "-"
-			}
+			row[i] = cmp.Or(strings.Join(strings.Fields(clean(cell)), " "), "-")
 			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
 		}
 	}
-	for _, row := range append([][]string{head}, rows...) {
+	if most := (screen{a}).columns(); most > 0 {
+		narrow(width, most)
+	}
+	for _, row := range all {
 		var b strings.Builder
 		for i, cell := range row {
-			b.WriteString(cell)
+			cell = cut(cell, width[i])
+			shown := cell
+			if head[i] == "STATE" {
+				shown = screen{a}.painted(cell)
+			}
+			b.WriteString(shown)
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
 			}

@@ -44,7 +44,7 @@ type progress struct {
 
 func (a *app) newProgress(t cofferdam.Task) *progress {
 	p := &progress{a: a, task: t, begun: time.Now(), tick: make(chan struct{})}
-	p.live = a.Terminal(a.Err) && !a.quiet && !a.json
+	p.live = a.Terminal(a.Err) && a.Getenv("TERM") != "dumb" && !a.quiet && !a.json
 	if p.live {
 		p.wg.Go(p.draw)
 	}

@@ -169,6 +169,9 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 	if res.Reason != "" {
 		fmt.Fprintln(a.Err, "cofferdam: "+clean(res.Reason))
 	}
+	if l := res.Lost; l != nil {
+		fmt.Fprintf(a.Err, "cofferdam: the network of this run was lost %s after its start: %s; the command went on without it\nhint: %s\n", l.After.Round(time.Millisecond), clean(l.Reason), clean(l.Hint))
+	}
 	if a.quiet {
 		return nil
 	}
@@ -209,6 +212,10 @@ func shellWord(s string) string {
 
 // runJSON is how a run ended, for programs.
 func runJSON(res local.Result) ([]byte, error) {
+	lost := ""
+	if res.Lost != nil {
+		lost = res.Lost.Reason
+	}
 	line, err := json.Marshal(struct {
 		Schema  string              `json:"schema"`
 		Exit    int                 `json:"exit"`
@@ -216,10 +223,11 @@ func runJSON(res local.Result) ([]byte, error) {
 		Reason  string              `json:"reason,omitempty"`
 		Session cofferdam.SessionID `json:"session"`
 		Refused []string            `json:"refused,omitempty"`
+		Lost    string              `json:"network_lost,omitempty"`
 		Trace   string              `json:"trace"`
 		Key     string              `json:"key"`
 		Copy    string              `json:"copy,omitempty"`
-	}{"cofferdam/run/v1", res.Exit, res.Signal, res.Reason, res.Session, res.Refused, res.Trace, res.Key, res.Copy})
+	}{"cofferdam/run/v1", res.Exit, res.Signal, res.Reason, res.Session, res.Refused, lost, res.Trace, res.Key, res.Copy})
 	if err != nil {
 		return nil, fmt.Errorf("encoding how the run ended: %w", err)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -44,15 +45,16 @@ func (a *app) sessions(c *cobra.Command, task string, limit int) error {
 	}
 	return items(a, "cofferdam/session-list/v1", all, func(s cofferdam.Session) string { return string(s.ID) },
 		[]string{"SESSION", "PHASE", "STATE", "TIER", "EVENTS", "SEALED"}, func(s cofferdam.Session) []string {
-			return []string{string(s.ID), s.Phase, s.State, s.Tier, strconv.FormatUint(s.TraceSize, 10), stamp(s.Sealed)}
+			return []string{screen{a}.shortID(string(s.ID)), s.Phase, s.State, s.Tier, strconv.FormatUint(s.TraceSize, 10), stamp(s.Sealed)}
 		})
 }
 
 func newSessionView(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "view SESSION", Short: "Show a session and the box it really had", Args: exactly("SESSION"),
-		Long: "Show a session, by id or unique prefix: what it did and the box it really had." + calling(), Example: "  cofferdam session view s-5f1c",
-		RunE: viewed(a, (*client.Client).Session, func(s cofferdam.Session) []label {
+		Use: "view SESSION|TASK", Short: "Show a session and the box it really had", Args: exactly("SESSION or TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Show a session, by id or unique prefix: what it did and the box it really had. Of a task it is the last one in which an agent worked." + calling(),
+		Example: "  cofferdam session view s-5f1c09ab\n  cofferdam session view t-1",
+		RunE: viewed(a, findSession, func(s cofferdam.Session) []label {
 			return append([]label{
 				{"session", string(s.ID)},
 				{"task", string(s.Task)},
@@ -78,6 +80,28 @@ func newSessionView(a *app) *cobra.Command {
 				{"sealed", stamp(s.Sealed)},
 			}, lifeLabels(s.Life)...)
 		}),
+	}
+}
+
+// findSession finds a session by its own name, or by its task's.
+func findSession(cl *client.Client, ctx context.Context, name string) (cofferdam.Session, error) {
+	if !isTask(name) {
+		return cl.Session(ctx, name)
+	}
+	all, err := cl.Sessions(ctx, name, 0)
+	if err != nil {
+		return cofferdam.Session{}, err
+	}
+	for _, s := range all { // newest first
+		if s.Phase == "work" {
+			return cl.Session(ctx, string(s.ID))
+		}
+	}
+	if len(all) > 0 {
+		return cl.Session(ctx, string(all[0].ID))
+	}
+	return cofferdam.Session{}, &cofferdam.Error{
+		Op: "cli.Session", Kind: cofferdam.NotFound, Subject: "session of " + name, Reason: "it has none yet", Hint: "cofferdam task view " + name + " says where it stands",
 	}
 }
 

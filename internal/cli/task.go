@@ -305,7 +305,7 @@ func newTaskList(a *app) *cobra.Command {
 	return c
 }
 
-// stateOf reads a state as a person types it, and as lists print it.
+// stateOf reads a state as a person types it: also with hyphens, which need no quotes.
 func stateOf(text string) cofferdam.TaskState {
 	return cofferdam.TaskState(strings.ReplaceAll(text, "-", " "))
 }

@@ -208,7 +208,10 @@ func TestProgressWithoutTerminal(t *testing.T) {
 // On a terminal the line rewrites itself and leaves nothing behind.
 func TestProgressAtTerminal(t *testing.T) {
 	var errs bytes.Buffer
-	a := &app{System: System{Out: io.Discard, Err: &errs, Terminal: func(any) bool { return true }, Width: func() int { return 40 }}}
+	env := map[string]string{}
+	a := &app{System: System{
+		Out: io.Discard, Err: &errs, Terminal: func(any) bool { return true }, Width: func() int { return 40 }, Getenv: func(n string) string { return env[n] },
+	}}
 	p := a.newProgress(cofferdam.Task{Number: 1, State: cofferdam.Running})
 	p.begun = p.begun.Add(-time.Minute)
 	if err := p.take(cofferdam.Progress{Event: &cofferdam.Event{Kind: cofferdam.EventAgentTool, Fields: map[string]string{"text": strings.Repeat("long ", 100) + "\x1b[2J"}}}); err != nil {
@@ -226,5 +229,17 @@ func TestProgressAtTerminal(t *testing.T) {
 		if len([]rune(line)) >= 40 && strings.Contains(line, "running") {
 			t.Errorf("a line is wider than the terminal: %q", line)
 		}
+	}
+	// One that knows no such commands is not sent them.
+	errs.Reset()
+	env["TERM"] = "dumb"
+	p = a.newProgress(cofferdam.Task{Number: 1})
+	p.begun = p.begun.Add(-time.Minute)
+	if err := p.take(cofferdam.Progress{Task: &cofferdam.Task{Number: 1, State: cofferdam.Running}}); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	if errs.String() != "t-1 running\n" {
+		t.Errorf("a dumb terminal: %q", errs.String())
 	}
 }

@@ -35,7 +35,9 @@ func newTraceView(a *app) *cobra.Command {
 	var from uint64
 	var limit int
 	c := &cobra.Command{
-		Use: "view SESSION", Short: "Show the events of a session", Args: exactly("SESSION"), Long: "Show the events of a session." + calling(), Example: "  cofferdam trace view s-5f1c --from 100 --limit 50",
+		Use: "view SESSION|TASK", Short: "Show the events of a session or task", Args: exactly("SESSION or TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Show the events of a session, or of all sessions of a task, one after the other as they began." + calling(),
+		Example: "  cofferdam trace view t-1\n  cofferdam trace view s-5f1c09ab --from 100 --limit 50",
 		RunE: func(c *cobra.Command, args []string) error {
 			if limit < 0 {
 				return usage(c, "--limit counts from 0")
@@ -44,14 +46,17 @@ func newTraceView(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if isTask(args[0]) {
+				if from > 0 {
+					return usage(c, "--from needs a session, not a task")
+				}
+				return eventsOfTask(c.Context(), a, cl, args[0], limit)
+			}
 			all, err := cl.Events(c.Context(), args[0], from, limit)
 			if err != nil {
 				return err
 			}
-			return items(a, "cofferdam/event-list/v1", all, func(e cofferdam.Event) string { return strconv.FormatUint(e.Seq, 10) },
-				[]string{"SEQ", "TIME", "KIND", "VERDICT", "RULE", "RESOURCE"}, func(e cofferdam.Event) []string {
-					return []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), e.Kind, cameOf(e), e.Rule, cut(e.Resource, 80)}
-				})
+			return items(a, eventList, all, eventID, eventHead(), eventRow)
 		},
 	}
 	c.Flags().Uint64Var(&from, "from", 0, "first sequence number")
@@ -59,12 +64,53 @@ func newTraceView(a *app) *cobra.Command {
 	return c
 }
 
+// How lists of events are printed.
+const eventList = "cofferdam/event-list/v1"
+
+func eventHead() []string { return []string{"SEQ", "TIME", "KIND", "VERDICT", "RULE", "RESOURCE"} }
+
+func eventID(e cofferdam.Event) string { return strconv.FormatUint(e.Seq, 10) }
+
+func eventRow(e cofferdam.Event) []string {
+	return []string{eventID(e), e.Time.UTC().Format("15:04:05.000"), e.Kind, cameOf(e), e.Rule, cut(e.Resource, 80)}
+}
+
+// isTask says whether a name is that of a task, where a session is named as well.
+func isTask(name string) bool { return strings.HasPrefix(name, "t-") }
+
+// eventsOfTask prints the events of a task's sessions, at most so many (0: all that
+// a session's list has). A sequence number counts in its session, which is named.
+func eventsOfTask(ctx context.Context, a *app, cl *client.Client, task string, limit int) error {
+	sessions, err := cl.Sessions(ctx, task, 0)
+	if err != nil {
+		return err
+	}
+	var all []cofferdam.Event
+	for _, s := range slices.Backward(sessions) { // the newest comes first
+		left := 0
+		if limit > 0 {
+			if left = limit - len(all); left == 0 {
+				break
+			}
+		}
+		events, err := cl.Events(ctx, string(s.ID), 0, left)
+		if err != nil {
+			return err
+		}
+		all = append(all, events...)
+	}
+	id := func(e cofferdam.Event) string { return string(e.Session) + " " + eventID(e) }
+	return items(a, eventList, all, id, append([]string{"SESSION"}, eventHead()...), func(e cofferdam.Event) []string {
+		return append([]string{screen{a}.shortID(string(e.Session))}, eventRow(e)...)
+	})
+}
+
 func newTraceFollow(a *app) *cobra.Command {
 	var from uint64
 	c := &cobra.Command{
 		Use: "follow SESSION|TASK", Short: "Print events as they happen", Args: exactly("SESSION or TASK"), ValidArgsFunction: a.completeTasks,
 		Long:    "Print the events of a session until it is sealed, or of all sessions of a task until it is at rest. It ends with the last sequence number, so that it can be resumed with --from." + calling(),
-		Example: "  cofferdam trace follow t-1\n  cofferdam trace follow s-5f1c --from 200 --json",
+		Example: "  cofferdam trace follow t-1\n  cofferdam trace follow s-5f1c09ab --from 200 --json",
 		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			next := from
 			see := func(e cofferdam.Event) error {

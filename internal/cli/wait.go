@@ -50,7 +50,7 @@ func newTaskWait(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().DurationVar(&limit, "timeout", 0, "wait no longer than this (default: for ever)")
-	c.Flags().StringVar(&state, "state", "", "wait for this state instead of rest, such as running or in-review")
+	c.Flags().StringVar(&state, "state", "", "wait for this state instead of rest, such as running or \"in review\"")
 	return c
 }
 

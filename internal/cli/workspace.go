@@ -27,16 +27,33 @@ func newWorkspaceList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return items(a, "cofferdam/workspace-list/v1", all, func(w cofferdam.Workspace) string { return w.ID },
-				[]string{"TASK", "ATTEMPT", "STATE", "TIER", "USED", "SIZE", "UNTIL", "BUNDLE", "ID"}, func(w cofferdam.Workspace) []string {
-					bundle := "none"
-					if w.Bundle != nil {
-						bundle = count(w.Bundle.Commits, "commit")
-					}
-					return []string{w.Short(), fmt.Sprint(w.Attempt), w.State, w.Tier, mebibytes(w.Used), mebibytes(w.Size), until(w.Until), bundle, w.ID[:min(14, len(w.ID))]}
-				})
+			err = items(a, "cofferdam/workspace-list/v1", all, func(w cofferdam.Workspace) string { return w.ID },
+				[]string{"TASK", "ATTEMPT", "STATE", "TIER", "USED", "SIZE", "UNTIL", "BUNDLE", "ID"}, workspaceRow)
+			for _, w := range all {
+				if w.Stuck {
+					a.say("%s: %s; %s", w.Short(), w.Note, stuckHint(w))
+				}
+			}
+			return err
 		}),
 	}
+}
+
+func workspaceRow(w cofferdam.Workspace) []string {
+	bundle, end := "none", until(w.Until)
+	if w.Bundle != nil {
+		bundle = count(w.Bundle.Commits, "commit")
+	}
+	if w.Stuck {
+		end = "stuck"
+	}
+	return []string{w.Short(), fmt.Sprint(w.Attempt), w.State, w.Tier, mebibytes(w.Used), mebibytes(w.Size), end, bundle, w.ID[:min(14, len(w.ID))]}
+}
+
+// stuckHint says what a person can do about a workspace that cannot be exported.
+func stuckHint(w cofferdam.Workspace) string {
+	name := w.ID[:min(14, len(w.ID))]
+	return fmt.Sprintf("cofferdam workspace remove %s --discard removes it, cofferdam task retry %s --resume goes on in it", name, w.Short())
 }
 
 // until says how long something is kept from now on.
@@ -63,7 +80,7 @@ func workspaceLabels(w cofferdam.Workspace) []label {
 		{"size", mebibytes(w.Used) + " of " + mebibytes(w.Size)},
 		{"made", stamp(w.Made)},
 		{"left", stamp(w.Left)},
-		{"kept until", stamp(w.Until)},
+		{"kept until", keptUntil(w)},
 		{"noticed", stamp(w.Noticed)},
 		{"removed", stamp(w.Removed)},
 		{"note", w.Note},
@@ -78,6 +95,14 @@ func workspaceLabels(w cofferdam.Workspace) []label {
 		lines = append(lines, label{"earlier bundle", fmt.Sprintf("%s, kept until %s: cofferdam workspace export %s", count(b.Commits, "commit"), stamp(b.Until), bundleName(w.ID[:min(14, len(w.ID))], b))})
 	}
 	return lines
+}
+
+// keptUntil is when a workspace is removed.
+func keptUntil(w cofferdam.Workspace) string {
+	if w.Stuck {
+		return stuckHint(w)
+	}
+	return stamp(w.Until)
 }
 
 // bundleName names one bundle of a workspace.
@@ -140,6 +165,8 @@ func newWorkspaceRemove(a *app) *cobra.Command {
 func keptLabel(w cofferdam.Workspace) label {
 	text := w.State
 	switch {
+	case w.Stuck:
+		text = "kept whatever its time; " + stuckHint(w)
 	case !w.Noticed.IsZero() && !w.Until.IsZero():
 		text = fmt.Sprintf("will be removed at %s; cofferdam workspace export %s writes what is in it and nowhere else", stamp(w.Until), w.Short())
 	case !w.Until.IsZero():

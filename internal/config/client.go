@@ -102,13 +102,23 @@ func readClientFile(flagged string, getenv func(string) string) (clientFile, err
 		}
 		return clientFile{}, nil
 	}
-	var f clientFile
-	dec := toml.NewDecoder(strings.NewReader(string(data)))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
-		return clientFile{}, invalid("file "+path, unknown(at(err), keyLines(data)).Error(), "its keys are server and token_file")
+	f, err := parseClientFile(data)
+	if err != nil {
+		return clientFile{}, invalid("file "+path, err.Error(), "its keys are server and token_file")
 	}
 	return f, nil
+}
+
+func parseClientFile(data []byte) (f clientFile, err error) {
+	var all map[string]any
+	if err := toml.Unmarshal(data, &all); err != nil {
+		return f, at(err)
+	}
+	faults, err := readTables(all, keyLines(data), func() any { f = clientFile{}; return &f })
+	if err != nil {
+		return f, err
+	}
+	return f, told(faults)
 }
 
 // ReadToken returns the token in a file, which may be readable by its owner only.

@@ -3,9 +3,11 @@ package config
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +123,49 @@ func TestAllowListEGR01(t *testing.T) {
 		_, err = Load(map[string]string{"config": write(t, "c.toml", strings.Repeat("#", size), 0o600)}, none)
 		if (err == nil) != ok {
 			t.Errorf("a file of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestEveryFaultIsNamed: who corrects a file is told all that is wrong in it, not
+// one fault a start.
+func TestEveryFaultIsNamed(t *testing.T) {
+	const text = `tier = 1
+colour = "red"
+[egress]
+allow = "a.test"
+forbit = []
+[budget]
+cost = "much"
+[[price]]
+model = 7
+`
+	var wants []string
+	for _, fault := range []string{`line 1: key "tier": int64`, `line 2: unknown key "colour"`, `line 4: key "egress.allow": wrong`, `line 5: unknown key "egress.forbit"`, `line 7: key "budget.cost": `, `line 9: key "price.model": `} {
+		wants = append(wants, regexp.QuoteMeta(fault)+".*")
+	}
+	_, err := Load(map[string]string{"config": write(t, "c.toml", text, 0o600)}, none)
+	if want := strings.Join(wants, "; "); err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	_, err = LoadClient(map[string]string{"config": write(t, "d.toml", "servr = \"x\"\ntoken_file = 1\n", 0o600)}, none)
+	if want := `line 1: unknown key "servr"; line 2: key "token_file": wrong type`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	for n, want := range map[int]string{maxFaults: fmt.Sprintf("line %d: ", maxFaults), maxFaults + 1: "and 1 more", 3 * maxFaults: fmt.Sprintf("and %d more", 2*maxFaults)} {
+		for value, more := range map[string]bool{"x": false, "1": true} { // unknown keys, and values of a wrong type
+			var b strings.Builder
+			for i := range n {
+				if name := fmt.Sprintf("k%d", i); more {
+					fmt.Fprintf(&b, "presets.%s = %s\n", name, value)
+				} else {
+					fmt.Fprintf(&b, "%s = %q\n", name, value)
+				}
+			}
+			_, err := Load(map[string]string{"config": write(t, "n.toml", b.String(), 0o600)}, none)
+			if err == nil || len(err.Error()) > 5000 || !more && !strings.Contains(err.Error(), want) {
+				t.Errorf("%d faults: %v", n, err)
+			}
 		}
 	}
 }

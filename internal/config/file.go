@@ -86,7 +86,7 @@ func readFile(flagged string, getenv func(string) string) (operatorFile, error) 
 	}
 	f, err := parseFile(path, data)
 	if err != nil {
-		return operatorFile{}, invalid("file "+path, err.Error(), "correct the line that is named")
+		return operatorFile{}, invalid("file "+path, err.Error(), "correct each line that is named")
 	}
 	return f, nil
 }
@@ -98,6 +98,7 @@ func parseFile(path string, data []byte) (operatorFile, error) {
 		return f, at(err)
 	}
 	lines := keyLines(data)
+	var faults []fault
 	for _, s := range Settings() {
 		v, ok := all[s.Name]
 		if !ok || s.Hidden {
@@ -111,35 +112,89 @@ func parseFile(path string, data []byte) (operatorFile, error) {
 		case v == true, v == false, number && s.Number:
 			f.text[s.Name] = fmt.Sprint(v)
 		default:
-			return f, fmt.Errorf("line %d: key %q: %T where text should be", lines[s.Name], s.Name, v)
+			faults = append(faults, fault{lines[s.Name], fmt.Sprintf("key %q: %T where text should be", s.Name, v)})
 		}
 		delete(all, s.Name)
 	}
-	rest, err := toml.Marshal(all)
+	more, err := readTables(all, lines, func() any { f.body = fileBody{}; return &f.body })
 	if err != nil {
 		return f, err
 	}
-	dec := toml.NewDecoder(bytes.NewReader(rest))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f.body); err != nil {
-		return f, unknown(err, lines)
-	}
-	return f, nil
+	return f, told(append(faults, more...))
 }
 
-// unknown tells a person which key, and on which line of the file it is.
-func unknown(err error, lines map[string]int) error {
-	var strict *toml.StrictMissingError
-	if errors.As(err, &strict) && len(strict.Errors) > 0 {
-		key := strings.Join(strict.Errors[0].Key(), ".")
-		return fmt.Errorf("line %d: unknown key %q", lines[key], key)
+// maxFaults is how many faults of a file are named at once.
+const maxFaults = 16
+
+// fault is what is wrong on one line.
+type fault struct {
+	line   int
+	reason string
+}
+
+// told names all faults, in the order of their lines.
+func told(faults []fault) error {
+	if len(faults) == 0 {
+		return nil
 	}
-	var de *toml.DecodeError
-	if errors.As(err, &de) {
-		key := strings.Join(de.Key(), ".")
-		return fmt.Errorf("line %d: key %q: wrong type of value: text needs quotes, a number has none, a list has [ ]", lines[key], key)
+	slices.SortStableFunc(faults, func(a, b fault) int { return a.line - b.line })
+	var all []string
+	for i, f := range faults {
+		if i == maxFaults {
+			all = append(all, fmt.Sprintf("and %d more", len(faults)-i))
+			break
+		}
+		all = append(all, fmt.Sprintf("line %d: %s", f.line, f.reason))
 	}
-	return err
+	return errors.New(strings.Join(all, "; "))
+}
+
+// readTables reads tables into what fresh returns, and names every unknown key and
+// every value of a wrong type. One of those hides the rest from the decoder, so it
+// is taken out of the tables, and they are read again.
+func readTables(all map[string]any, lines map[string]int, fresh func() any) ([]fault, error) {
+	var faults []fault
+	for range maxFaults {
+		text, err := toml.Marshal(all)
+		if err != nil {
+			return nil, err
+		}
+		dec := toml.NewDecoder(bytes.NewReader(text))
+		dec.DisallowUnknownFields()
+		err = dec.Decode(fresh())
+		var strict *toml.StrictMissingError
+		var wrong *toml.DecodeError
+		switch {
+		case err == nil:
+			return faults, nil
+		case errors.As(err, &strict):
+			for _, e := range strict.Errors {
+				key := strings.Join(e.Key(), ".")
+				faults = append(faults, fault{lines[key], fmt.Sprintf("unknown key %q", key)})
+			}
+			return faults, nil
+		case errors.As(err, &wrong) && len(wrong.Key()) > 0:
+			key := strings.Join(wrong.Key(), ".")
+			faults = append(faults, fault{lines[key], fmt.Sprintf("key %q: wrong type of value: text needs quotes, a number has none, a list has [ ]", key)})
+			forget(all, wrong.Key())
+		default:
+			return nil, err
+		}
+	}
+	return faults, nil
+}
+
+// forget takes a key away, or, if it is in one of a list of tables, the list.
+func forget(all map[string]any, key []string) {
+	for _, name := range key[:len(key)-1] {
+		below, ok := all[name].(map[string]any)
+		if !ok {
+			delete(all, name)
+			return
+		}
+		all = below
+	}
+	delete(all, key[len(key)-1])
 }
 
 func at(err error) error {

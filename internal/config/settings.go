@@ -21,10 +21,12 @@ type Setting struct {
 	Bool   bool
 	Number bool // the file may give it without quotes
 	Hidden bool // a debug knob
-	// Client marks what the command line needs to find the server.
-	apply func(*Config, string) error
-	show  func(Config) string
+	apply  func(*Config, string) error
+	show   func(Config) string
 }
+
+// Value is what c has for this setting.
+func (s Setting) Value(c Config) string { return s.show(c) }
 
 // Settings lists them all, for flags, help and documents.
 func Settings() []Setting {

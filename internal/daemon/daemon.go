@@ -43,10 +43,10 @@ func Main(args []string) int {
 		}
 		return exit
 	}
-	ctx = withStarter(ctx)
+	ctx, owner := withStarter(ctx)
 	c, err := config.FromArgs(args, os.Getenv)
 	if err == nil {
-		err = Run(ctx, c)
+		err = Run(ctx, c, owner)
 	}
 	return tell(ctx, os.Stderr, err)
 }
@@ -69,6 +69,7 @@ func tell(ctx context.Context, w io.Writer, err error) int {
 type server struct {
 	config.Config
 	log     *slog.Logger
+	owner   string // user who started it in a user namespace; "" for none
 	started time.Time
 	presets map[string][]string
 	agents  agent.Set
@@ -77,9 +78,10 @@ type server struct {
 	stops []func()
 }
 
-// Run serves until ctx ends.
-func Run(ctx context.Context, c config.Config) error {
-	s := &server{Config: c, log: logger(c), started: time.Now()}
+// Run serves until ctx ends. owner is the user whose namespace this is, "" if it
+// is the host's.
+func Run(ctx context.Context, c config.Config, owner string) error {
+	s := &server{Config: c, owner: owner, log: logger(c), started: time.Now()}
 	defer s.down()
 	if err := inTurn(ctx, s.readAgents, s.examine, s.claim); err != nil {
 		return err
@@ -171,7 +173,7 @@ func (s *server) claim(context.Context) error {
 
 // serve answers on the socket and, with a token, on loopback.
 func (s *server) serve(ctx context.Context) error {
-	auth := api.Auth{UID: os.Getuid()}
+	auth := api.Auth{UID: os.Getuid(), Name: s.owner}
 	var err error
 	if s.TestPerson != "" {
 		auth.TestPerson = s.TestPerson
@@ -239,7 +241,7 @@ func (s *server) service() *service.Service {
 	return service.New(service.Options{
 		Scope: s.scope, People: s.people, Projects: s.store, Questions: s.store, Desk: s.desk, Prover: s.people, Policies: s.store, Record: s.trace.Host(), SignPolicy: s.signer.SignPolicy, Grant: s.grant, Judge: s.judge, Version: config.Version, Started: s.started,
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
-		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images}, Workspaces: s.workspaces,
+		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images}, Workspaces: s.workspaces, Sandboxes: s.sessions,
 		CheckUpstream: s.checkUpstream, Agents: s.known, NeedsModel: s.needsModel, Hears: s.hears, Presets: s.presets, Budget: s.Budget, MaxBudget: s.MaxBudget,
 		Rest: s.Rest(), Life: s.sessions.Life,
 		Tier:      s.tier,

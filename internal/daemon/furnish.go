@@ -17,7 +17,7 @@ import (
 // which judges every address.
 func (s *server) furnish(ctx context.Context) error {
 	var err error
-	if s.environments, err = environment.Open(filepath.Join(s.State, "environments")); err != nil {
+	if s.environments, err = environment.Open(filepath.Join(s.State, "environments"), s.log); err != nil {
 		return err
 	}
 	e := s.Environments

@@ -47,7 +47,7 @@ func TestMissingLayerStartsNoKeeper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Run(t.Context(), c)
+		return Run(t.Context(), c, "")
 	}
 	if err := run(); err == nil || !strings.Contains(err.Error(), "gvisor-systrap: it does not run") || cofferdam.HintOf(err) != "mend it" {
 		t.Errorf("%v (%s)", err, cofferdam.HintOf(err))

@@ -41,10 +41,11 @@ func asUser(ctx context.Context, args []string) (int, error) {
 }
 
 // withStarter ends ctx with the process that started this one in a user
-// namespace: signals go to that one.
-func withStarter(ctx context.Context) context.Context {
+// namespace: signals go to that one. owner is that one's user, "" without one:
+// in here it is uid 0, which passwd calls root.
+func withStarter(ctx context.Context) (_ context.Context, owner string) {
 	if !userns.Started() {
-		return ctx
+		return ctx, ""
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	starter := userns.Starter()
@@ -52,5 +53,5 @@ func withStarter(ctx context.Context) context.Context {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, starter) // its end is all that is waited for
 	}()
-	return ctx
+	return ctx, userns.Owner()
 }

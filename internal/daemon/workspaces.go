@@ -9,6 +9,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/repo"
+	"cofferdam/proof"
 	"cofferdam/workspace"
 )
 
@@ -45,4 +46,9 @@ func (s *server) sweepWorkspaces(ctx context.Context) {
 		s.workspaces.Run(ctx)
 	}()
 	s.onStop(func() { cancel(); <-done })
+}
+
+// vouch returns the manifest of a checkpoint that this server's key has signed.
+func (s *server) vouch(note []byte) ([]byte, error) {
+	return proof.OpenSnapshot(note, s.signer.Public())
 }

@@ -39,7 +39,7 @@ func (r Report) Failed() []sandbox.Finding {
 }
 
 // Err returns nil, or the refusal that names every failed check; its hint is
-// the fix of the first.
+// the fix of the first, and where those of the others are.
 func (r Report) Err() error {
 	failed := r.Failed()
 	if len(failed) == 0 {
@@ -50,8 +50,15 @@ func (r Report) Err() error {
 		reasons = append(reasons, f.Name+": "+f.Detail)
 	}
 	hint := failed[0].Fix
-	if hint == "" {
-		hint = "cofferdam doctor lists every check"
+	doctor := "cofferdam doctor"
+	if r.Tier != sandbox.GVisor {
+		doctor += " --tier " + string(r.Tier)
+	}
+	switch {
+	case hint == "":
+		hint = doctor + " lists every check"
+	case len(failed) > 1:
+		hint += "; " + doctor + " has the fix of each"
 	}
 	return &cofferdam.Error{Op: "doctor.Run", Kind: cofferdam.Unavailable, Subject: "this host", Reason: strings.Join(reasons, "; "), Hint: hint}
 }

@@ -182,6 +182,25 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestSeveralFail: a start that several checks forbid names them all, the fix of the
+// first, and the command that has the others'.
+func TestSeveralFail(t *testing.T) {
+	fail := func(name, fix string) sandbox.Finding {
+		return sandbox.Finding{Name: name, Level: sandbox.Fail, Detail: "no " + name, Fix: fix}
+	}
+	for want, r := range map[string]Report{
+		"buy one": {Tier: sandbox.MicroVM, Items: []sandbox.Finding{fail("kvm", "buy one")}},
+		"buy one; cofferdam doctor --tier microvm has the fix of each": {Tier: sandbox.MicroVM, Items: []sandbox.Finding{fail("kvm", "buy one"), fail("swap", "off")}},
+		"buy one; cofferdam doctor has the fix of each":                {Tier: sandbox.GVisor, Items: []sandbox.Finding{fail("kvm", "buy one"), fail("swap", "off")}},
+		"cofferdam doctor lists every check":                           {Tier: sandbox.GVisor, Items: []sandbox.Finding{fail("kvm", ""), fail("swap", "off")}},
+	} {
+		err := r.Err()
+		if cofferdam.HintOf(err) != want || !strings.Contains(err.Error(), "kvm: no kvm") || len(r.Items) > 1 && !strings.Contains(err.Error(), "swap: no swap") {
+			t.Errorf("%v\nhint: %s\nwant: %s", err, cofferdam.HintOf(err), want)
+		}
+	}
+}
+
 func TestListedAddressIsFine(t *testing.T) {
 	o := healthy(t)
 	o.Config.AllowAddresses = []config.AddrAndPort{{Addr: netip.MustParseAddr("10.0.0.7"), Port: 443}}

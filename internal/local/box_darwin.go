@@ -9,13 +9,13 @@ import (
 
 	"cofferdam/internal/config"
 	"cofferdam/internal/local/gateways"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/seatbelt"
 )
 
 // ownGateways are in this process.
-func ownGateways(config.Config, workspace) outside.Gateways { return gateways.Here{} }
+func ownGateways(config.Config, workspace) network.Gateways { return gateways.Here{} }
 
 // Look is what a run knows of the host: its wall needs no look at it.
 type Look struct{}

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -12,7 +13,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/config"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
@@ -31,7 +32,7 @@ type Options struct {
 	// Stdin, Stdout and Stderr become the command's own.
 	Stdin, Stdout, Stderr *os.File
 	Signals               <-chan os.Signal // sent on to the command
-	Gateways              outside.Gateways // nil: those of this system
+	Gateways              network.Gateways // nil: those of this system
 	Look                  Look             // begun by LookAtHost when this process began; zero: the run looks
 }
 
@@ -44,6 +45,7 @@ type Result struct {
 	Copy     string   // the copy of the workspace; "" for none
 	Original string   // what it is a copy of
 	Refused  []string // hosts that policy refused while it ran, the first 16
+	Lost     *Lost    // why it had no network to its end; nil: it had
 }
 
 // run is one run under way.
@@ -61,9 +63,11 @@ type run struct {
 
 	// Both are nil until open, and what could not be made stays so.
 	record  *record
-	outside outside.Way
-	refused *refusals        // of outside
+	network network.Way
+	refused *refusals        // of network
 	policy  cofferdam.Digest // that it holds to
+
+	noNetwork *Lost // set by lost; read when the network is closed
 
 	sealed   bool // how it ended is on record, or cannot be
 	result   Result
@@ -103,6 +107,9 @@ func (r *run) do(ctx context.Context, enclose func(context.Context) (sandbox.Res
 	debug.SetGCPercent(400)
 	var beside sync.WaitGroup
 	beside.Go(func() { r.state.tidy(r.id) })
+	if r.place == nil {
+		beside.Go(func() { r.state.beginTrace(r.id) })
+	}
 	ended, err := enclose(ctx)
 	beside.Wait()
 	return r.end(ended, err)
@@ -152,17 +159,18 @@ func noTrace(file, reason string) error {
 	return &cofferdam.Error{Op: "local.Run", Kind: cofferdam.Invalid, Subject: "trace " + file, Reason: reason, Hint: "name another file with --trace"}
 }
 
-// open makes the record and what lies outside the box, and puts on record what is
+// open makes the record and the network of the box, and puts on record what is
 // about to happen.
 func (r *run) open(ctx context.Context) error {
+	const hint = "free some there, or name another place with XDG_STATE_HOME"
 	var err error
 	if r.record, err = r.state.open(r.id); err != nil {
-		return err
+		return placed(r.state.live, hint, err)
 	}
 	if err := r.goOut(ctx); err != nil {
 		return err
 	}
-	return r.record.began(r)
+	return placed(r.state.live, hint, r.record.began(r))
 }
 
 // end returns how the run ended, which it puts on record unless that is done.
@@ -171,6 +179,12 @@ func (r *run) end(ended sandbox.Result, err error) (Result, error) {
 		r.seal(ended, err)
 	}
 	r.result.Result = ended
+	if err == nil && r.unsealed != nil { // what the command did is done
+		return r.result, &cofferdam.Error{
+			Op: "local.Run", Kind: cofferdam.KindOf(r.unsealed), Reason: fmt.Sprintf("%v; the command had ended with %d", r.unsealed, ended.Exit),
+			Hint: cofferdam.HintOf(r.unsealed), Err: r.unsealed,
+		}
+	}
 	return r.result, first(err, r.unsealed)
 }
 
@@ -179,9 +193,11 @@ func (r *run) end(ended sandbox.Result, err error) (Result, error) {
 func (r *run) seal(ended sandbox.Result, err error) {
 	r.sealed = true
 	r.result = Result{Session: r.id, Key: r.state.path("keys", "trace.pub")}
-	if r.outside != nil {
-		err = first(err, r.outside.Close())
-		r.result.Refused = r.refused.list()
+	if r.network != nil {
+		if late := r.network.Close(); late != nil && r.noNetwork == nil && r.record.log.Size() > 0 {
+			r.lost(late)
+		}
+		r.result.Refused, r.result.Lost = r.refused.list(), r.noNetwork
 	}
 	if r.o.Copy {
 		r.result.Copy, r.result.Original = r.workspace.from, r.workspace.dir
@@ -189,6 +205,7 @@ func (r *run) seal(ended sandbox.Result, err error) {
 	if r.record == nil {
 		r.result.Copy = ""
 		r.unsealed = first(err, r.dropCopy())
+		_ = os.Remove(r.state.path("traces", begunTrace(r.id))) // or a later run does
 		return
 	}
 	if r.record.log.Size() == 0 { // the command never ran
@@ -196,7 +213,7 @@ func (r *run) seal(ended sandbox.Result, err error) {
 		r.unsealed = first(err, r.dropCopy(), r.record.drop())
 		return
 	}
-	err = first(err, r.record.ended(ended, err))
+	err = first(err, placed(r.state.live, "free some there; what was recorded is in "+r.record.dir(), r.record.ended(ended, err)))
 	var ferr error
 	r.result.Trace, ferr = r.record.finish(r.o.Trace, r.place)
 	r.unsealed = first(err, ferr)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/seatbelt"
 )
@@ -43,7 +43,7 @@ func (m mac) enclose(ctx context.Context) (sandbox.Result, error) {
 		return sandbox.Result{}, m.missing("a port on loopback: "+plain(err), "free a port; the command's network ends in one", err)
 	}
 	password := rand.Text()
-	cmd, res, err := m.command(ctx, outside.ProxyURL(password, listener.Addr()), uint16(listener.Addr().(*net.TCPAddr).Port))
+	cmd, res, err := m.command(ctx, network.ProxyURL(password, listener.Addr()), uint16(listener.Addr().(*net.TCPAddr).Port))
 	if err == nil { // that there is no such program is on record like any run
 		err = m.open(ctx)
 	}
@@ -51,9 +51,9 @@ func (m mac) enclose(ctx context.Context) (sandbox.Result, error) {
 		return res, first(err, listener.Close())
 	}
 	served := make(chan error, 1)
-	go func() { served <- m.outside.Serve(listener, password) }()
+	go func() { served <- m.network.Serve(listener, password) }()
 	res, err = m.follow(ctx, cmd)
-	m.outside.End() // so that all of its network is on record before how it ended
+	m.network.End() // so that all of its network is on record before how it ended
 	return res, first(err, <-served)
 }
 

@@ -73,12 +73,16 @@ func newState(dir, runtime string) state {
 	return s
 }
 
+// keyName is what a new key is called: as a server calls its own, for an ordinary
+// user's server signs with this one if the run came first.
+const keyName = "cofferdam"
+
 // key opens the key that signs traces. It is made under a lock: two first runs
 // at the same time must not end with the key of one and the traces of another.
 func (s state) key() (proof.Signer, error) {
 	path := s.path("keys", "trace")
 	if _, err := os.Lstat(path); err == nil {
-		return trace.OpenKey(path, "cofferdam-run")
+		return trace.OpenKey(path, keyName)
 	}
 	lock, err := os.OpenFile(s.path("keys", "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -88,7 +92,7 @@ func (s state) key() (proof.Signer, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return proof.Signer{}, s.unusable(err)
 	}
-	return trace.OpenKey(path, "cofferdam-run")
+	return trace.OpenKey(path, keyName)
 }
 
 // prepare makes the folders.
@@ -106,6 +110,9 @@ func (s state) prepare() error {
 
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
+	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
+		return full
+	}
 	return &cofferdam.Error{
 		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "state folder " + s.dir, Reason: plain(err),
 		Hint: "every run is recorded: make the folder writable, or name another with XDG_STATE_HOME", Err: err,
@@ -188,7 +195,7 @@ func (r *record) ended(res sandbox.Result, failed error) error {
 
 // drop forgets a run that did not happen.
 func (r *record) drop() error {
-	return errors.Join(r.store.Close(), os.RemoveAll(r.dir()))
+	return errors.Join(r.store.Close(), os.RemoveAll(r.dir()), os.RemoveAll(r.state.path("traces", begunTrace(r.id))))
 }
 
 // finish seals the record and exports it into file, which is to be in the folder
@@ -196,7 +203,9 @@ func (r *record) drop() error {
 func (r *record) finish(file string, place *os.Root) (string, error) {
 	ctx := context.Background()
 	_, err := r.log.Seal(ctx)
+	temp := ".cofferdam-" + cofferdam.NewID("new")
 	if place == nil {
+		temp = begunTrace(r.id)
 		file = r.state.path("traces", r.since.UTC().Format("20060102T150405.000Z")+"-"+string(r.id)+".jsonl")
 		var opened error
 		if place, opened = os.OpenRoot(filepath.Dir(file)); opened == nil {
@@ -205,22 +214,23 @@ func (r *record) finish(file string, place *os.Root) (string, error) {
 		err = errors.Join(err, opened)
 	}
 	if err == nil {
-		err = appear(place, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
+		err = appear(place, temp, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
 	}
 	if err = errors.Join(err, r.store.Close()); err != nil {
-		return file, &cofferdam.Error{
-			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "writing the trace of this run", Reason: plain(err),
-			Hint: "free some space, or choose another place with --trace; what was recorded is in " + r.dir(), Err: err,
-		}
+		hint := "free some there, or name another file with --trace; what was recorded is in " + r.dir()
+		return file, placed(filepath.Dir(file), hint, &cofferdam.Error{
+			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "trace of this run " + file, Reason: plain(err),
+			Hint: "write it elsewhere with --trace; what was recorded is in " + r.dir(), Err: err,
+		})
 	}
 	return file, os.RemoveAll(r.dir())
 }
 
-// appear writes a file that is there only when it is whole. The folder is held
-// open: by its name, whoever may write above it could have put another there.
-func appear(place *os.Root, name string, write func(io.Writer) error) error {
-	temp := ".cofferdam-" + cofferdam.NewID("new")
-	f, err := place.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// appear writes a file that is there only when it is whole, and temp before. The
+// folder is held open: by its name, whoever may write above it could have put
+// another there.
+func appear(place *os.Root, temp, name string, write func(io.Writer) error) error {
+	f, err := place.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -230,10 +240,41 @@ func appear(place *os.Root, name string, write func(io.Writer) error) error {
 	return place.Rename(temp, name)
 }
 
+// begunTrace is the name of a trace of the state folder until it is whole.
+func begunTrace(id cofferdam.SessionID) string { return "." + string(id) }
+
+// beginTrace makes the file of a trace that is still to be written: a disk takes
+// longer to make a file than to write it, and now nobody waits for it. Without it
+// finish makes one.
+func (s state) beginTrace(id cofferdam.SessionID) {
+	if f, err := os.OpenFile(s.path("traces", begunTrace(id)), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
+		f.Close()
+	}
+}
+
+// dropTraces removes what was begun by runs that never came to their record.
+func (s state) dropTraces() {
+	entries, err := os.ReadDir(s.path("traces"))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		id, begun := strings.CutPrefix(e.Name(), begunTrace(""))
+		if !begun {
+			break // these names come first
+		}
+		_, live := os.Lstat(filepath.Join(s.live, id))
+		if info, err := e.Info(); err == nil && errors.Is(live, fs.ErrNotExist) && info.Size() == 0 && time.Since(info.ModTime()) > settled {
+			_ = os.Remove(s.path("traces", e.Name())) // the next run tries again
+		}
+	}
+}
+
 // tidy ends the records of runs whose process was killed, and removes the
 // oldest traces. What it cannot do is left to the next run.
 func (s state) tidy(own cofferdam.SessionID) {
 	s.finishKilled(own)
+	s.dropTraces()
 	s.tidyOthers()
 	traces := list(s.path("traces")) // by name, which begins with the time
 	for _, e := range traces[:max(0, len(traces)-keptTraces)] {

@@ -205,3 +205,56 @@ func TestSwappedTraceFolder(t *testing.T) {
 		t.Errorf("the folders hold %q", out)
 	}
 }
+
+// TestBegunTraces: the file of a trace is made before it is written, and is none of
+// the traces until it is; what was begun by a run that never came to its record is
+// removed by a later one, and nothing else is.
+func TestBegunTraces(t *testing.T) {
+	s := testState(filepath.Join(t.TempDir(), "cofferdam"))
+	r, err := s.open("s-now")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(id string) string { return s.path("traces", begunTrace(cofferdam.SessionID(id))) }
+	old := time.Now().Add(-2 * settled)
+	for _, id := range []string{"s-now", "s-young", "s-lost", "s-live", "s-half"} {
+		s.beginTrace(cofferdam.SessionID(id))
+		if id == "s-half" {
+			if err := os.WriteFile(at(id), []byte("half"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if id != "s-young" && os.Chtimes(at(id), old, old) != nil {
+			t.Fatal(id)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(s.live, "s-live"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(list(s.path("traces"))); n != 0 {
+		t.Errorf("%d traces before there is one", n)
+	}
+	s.dropTraces()
+	for id, stays := range map[string]bool{"s-now": true, "s-young": true, "s-lost": false, "s-live": true, "s-half": true} {
+		if there(at(id)) != stays {
+			t.Errorf("%s: there %v", id, !stays)
+		}
+	}
+	if err := r.ended(sandbox.Result{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	file, err := r.finish("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if verify(t, s, file); there(at("s-now")) || len(list(s.path("traces"))) != 1 {
+		t.Error("what was begun is still there beside the trace")
+	}
+	if r, err = s.open("s-never"); err != nil {
+		t.Fatal(err)
+	}
+	s.beginTrace("s-never")
+	if err := r.drop(); err != nil || there(at("s-never")) {
+		t.Errorf("of a run that never was: %v", err)
+	}
+}

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"cofferdam"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 )
 
 // rootsFiles are where Debian, Ubuntu and Alpine, and a Mac, keep the roots that
@@ -42,7 +42,7 @@ type trustIndex struct {
 // make them takes longer than a whole run, so they are kept for as long as the
 // roots of this machine, the authority and the caller's settings of git are what
 // they were.
-func (s state) trusted(ctx context.Context, g outside.Gateways, getenv func(string) string) (trust, error) {
+func (s state) trusted(ctx context.Context, g network.Gateways, getenv func(string) string) (trust, error) {
 	roots := getenv("SSL_CERT_FILE")
 	for _, file := range rootsFiles {
 		if _, err := os.Stat(file); roots == "" && err == nil {
@@ -61,7 +61,7 @@ func (s state) trusted(ctx context.Context, g outside.Gateways, getenv func(stri
 	settings := gitSettings(getenv)
 	ca, err := stamp(roots), error(nil)
 	folder := func() string {
-		authority := stamp(s.path("keys", outside.CAFile))
+		authority := stamp(s.path("keys", network.CAFile))
 		sum := sha256.Sum256([]byte(strings.Join(append([]string{trustForm, ca, authority}, stamps(settings)...), "\n")))
 		return s.path("trust", fmt.Sprintf("%x", sum[:16]))
 	}
@@ -126,7 +126,7 @@ func readTrust(dir string) (trust, error) {
 
 // makeTrust makes dir in one step; the folders of former roots are removed. A
 // run that still uses one of those has opened it already.
-func (s state) makeTrust(dir string, made outside.Trust, settings []string) error {
+func (s state) makeTrust(dir string, made network.Trust, settings []string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s state) makeTrust(dir string, made outside.Trust, settings []string) erro
 
 // fillTrust writes into temp what will be in dir. What a box sees in the place
 // of a file of the host is only what the host has.
-func fillTrust(temp, dir string, made outside.Trust, settings []string) error {
+func fillTrust(temp, dir string, made network.Trust, settings []string) error {
 	x := trustIndex{Names: made.Names, Over: map[string]string{}}
 	at := map[string]string{}
 	for i, f := range made.Files {

@@ -168,23 +168,31 @@ func (b *bench) serve(bin string, env []string) error {
 	return b.server.ready(filepath.Join(b.state, "run", "cofferdam.sock"))
 }
 
-// cmdEnd kills without warning. The server comes back with the next serve; the
-// engine is brought back by its server.
+// cmdEnd kills without warning, several at the same time. The server comes back with
+// the next serve, and so does the keeper; the engine is brought back by its server.
 func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, neg, len(args) == 1, "end server|engine|keeper")
+	usage(ts, neg, len(args) > 0, "end server|engine|keeper...")
 	b := of(ts)
-	switch args[0] {
-	case "server":
-		b.server.end(syscall.SIGKILL)
-	case "keeper":
-		b.keeper.end(syscall.SIGKILL)
-		b.keeper = nil
-	case "engine":
-		pid, err := childOf(b.server.cmd.Process.Pid, "cofferdam-engine")
-		ts.Check(err)
-		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
-	default:
-		ts.Fatalf("no process is called %s", args[0])
+	var killed []*process
+	for _, name := range args {
+		p := b.server
+		switch name {
+		case "server":
+		case "keeper":
+			p, b.keeper = b.keeper, nil
+		case "engine":
+			pid, err := childOf(b.server.cmd.Process.Pid, "cofferdam-engine")
+			ts.Check(err)
+			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+			continue
+		default:
+			ts.Fatalf("no process is called %s", name)
+		}
+		_ = p.cmd.Process.Kill() // it may be gone already
+		killed = append(killed, p)
+	}
+	for _, p := range killed {
+		p.end(syscall.SIGKILL)
 	}
 }
 

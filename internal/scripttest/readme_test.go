@@ -16,12 +16,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"cofferdam/agent/rehearsal"
+	"cofferdam/sandbox/sandboxtest"
 )
 
 // providerAddress is where the README's provider is played, and readmePlay what
@@ -35,21 +38,61 @@ const (
 // TestReadme follows README.md word for word: every line of every sh block is
 // run, in order. What a reader has and a test has not is put in place around
 // it: a folder instead of the machine's own, a repository, a key, and on
-// loopback a rehearsal in the place of the provider.
+// loopback a rehearsal in the place of the provider. The README has two ways to
+// start the server; this is root's.
 func TestReadme(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: server and keeper run as root in this version")
+		t.Skip("needs root: it is root's way")
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("needs npm: the operator file lists its registry")
 	}
 	t.Parallel()
 	r := newReader(t, readmePlay, providerAddress, "api.anthropic.com")
-	for _, line := range blocks(t, "README.md", 10) {
+	r.readme()
+}
+
+// TestReadmeAsUser follows it as an ordinary user with an empty home folder, whose
+// server has the places that it has by itself. The task, whose checks build Go's own
+// library twice, is left to make soak.
+func TestReadmeAsUser(t *testing.T) {
+	t.Parallel()
+	u := newOrdinary(t)
+	r := newReader(t, readmePlay, "127.77.0.6:443", "api.anthropic.com")
+	r.user = u
+	r.env = append(slices.DeleteFunc(r.env, func(v string) bool {
+		return strings.HasPrefix(v, "COFFERDAM_SERVER=") || strings.HasPrefix(v, "HOME=") || strings.HasPrefix(v, "PATH=")
+	}),
+		"HOME="+u.home, "PATH="+u.bin+":"+os.Getenv("PATH"))
+	// What the reader has belongs to the user, in the home folder.
+	if out, err := exec.Command("sh", "-c", `cp -r "$1"/. "$2" && chown -R "$3" "$2" && chmod 644 "$2"/operator.toml`, "sh", r.dir, u.home, sandboxtest.User).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r.dir = u.home
+	if os.Getenv("COFFERDAM_SOAK") == "" {
+		for _, line := range blocks(t, "README.md", 10) {
+			if !ofTask.MatchString(line) {
+				r.do(line)
+			}
+		}
+		return
+	}
+	r.readme()
+	if view := r.shell("cofferdam task view t-1"); !strings.Contains(view, "person:"+sandboxtest.User) {
+		t.Errorf("the task is not the user's:\n%s", view)
+	}
+}
+
+// ofTask are the lines of the README about a task that was given.
+var ofTask = regexp.MustCompile(`^cofferdam (task run|merge|trace export|proof verify) `)
+
+// readme follows the README to its end.
+func (r *reader) readme() {
+	for _, line := range blocks(r.T, "README.md", 10) {
 		r.do(line)
 	}
 	if r.state() != "done" {
-		t.Errorf("after the README's last line the task is %q", r.state())
+		r.Errorf("after the README's last line the task is %q", r.state())
 	}
 }
 
@@ -157,6 +200,17 @@ type reader struct {
 	bin, dir string
 	env      []string
 	b        *bench
+	user     *ordinary // who reads it, if not root
+}
+
+// command is one that the reader starts, in the reader's folder.
+func (r *reader) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	if r.user != nil {
+		cmd = r.user.command(name, args...)
+	}
+	cmd.Dir, cmd.Env = r.dir, r.env
+	return cmd
 }
 
 // newReader is a reader whose providers, by the names of their hosts, are played
@@ -247,6 +301,11 @@ func (r *reader) do(line string) {
 	case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "sudo install "):
 		// The programs are built: this test runs after make build. Targets exist
 		// by TestMakefile; make demo is TestProduct/demo-loop, -command and -claude.
+	case strings.HasPrefix(line, "export PATH="), line == "cofferdam serve" && r.user == nil, line == "sudo cofferdam serve" && r.user != nil:
+		// Where the programs are the test knows; and the server is started in one of the two ways.
+	case line == "cofferdam serve":
+		r.user.env = []string{"SSL_CERT_FILE=" + filepath.Join(r.dir, "provider.pem")}
+		r.user.serve("--config", filepath.Join(r.dir, "operator.toml"))
 	case line == "sudo cofferdam serve":
 		env := append(r.env, "SSL_CERT_FILE="+filepath.Join(r.dir, "provider.pem"))
 		if err := r.b.serve(r.bin, env); err != nil {
@@ -265,8 +324,7 @@ func (r *reader) do(line string) {
 
 func (r *reader) shell(line string) string {
 	r.Helper()
-	cmd := exec.Command("sh", "-c", line)
-	cmd.Dir, cmd.Env = r.dir, r.env
+	cmd := r.command("/bin/sh", "-c", line)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.Fatalf("%s: %v\n%s\nserver: %s", line, err, out, r.b.serverLog())
@@ -283,8 +341,11 @@ func (r *reader) approve(args []string) {
 	}
 	defer near.Close()
 	head := strings.TrimSpace(r.shell("git -C shop.git rev-parse --short=8 cofferdam/t-1-1"))
-	cmd := exec.Command(filepath.Join(r.bin, "cofferdam"), args...)
-	cmd.Env, cmd.Dir = r.env, r.dir
+	bin := r.bin
+	if r.user != nil {
+		bin = r.user.bin
+	}
+	cmd := r.command(filepath.Join(bin, "cofferdam"), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {

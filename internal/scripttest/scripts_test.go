@@ -28,4 +28,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("takes long: make soak runs it, or COFFERDAM_SOAK=1")
 	}
 	Run(t, "soak")
+	for _, tier := range []string{"process", "microvm-emulated"} {
+		t.Run(tier, func(t *testing.T) { runFiles(t, scripts([]string{"product/both-killed"}), "TIER="+tier) })
+	}
 }

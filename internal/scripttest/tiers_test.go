@@ -21,7 +21,7 @@ var (
 		"attacks/XTK-01", "attacks/XTK-05", "attacks/XTK-06",
 	}
 	userShort = map[string][]string{"gvisor": {"user/RES-disk", "attacks/XTK-01"}, "process": {"user/RES-memory", "attacks/XTK-05"}}
-	userAll   = []string{"user/RES-memory", "user/RES-disk", "attacks/RES-01", "attacks/RES-05", "attacks/XTK-01", "attacks/XTK-05"}
+	userAll   = []string{"user/RES-memory", "user/RES-disk", "user/RES-moves", "attacks/RES-01", "attacks/RES-05", "attacks/XTK-01", "attacks/XTK-05"}
 )
 
 func scripts(names []string) (files []string) {

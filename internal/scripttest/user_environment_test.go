@@ -20,6 +20,7 @@ import (
 type ordinary struct {
 	t                *testing.T
 	bin, home, state string
+	env              []string // of its server, besides userEnv
 	server           *process
 }
 
@@ -57,6 +58,7 @@ func (u *ordinary) cofferdam(well bool, args ...string) string {
 func (u *ordinary) serve(args ...string) {
 	u.t.Helper()
 	cmd := u.command(filepath.Join(u.bin, "cofferdam"), append([]string{"serve", "--listen", "off"}, args...)...)
+	cmd.Env = append(cmd.Env, u.env...)
 	u.server = &process{cmd: cmd, log: &syncBuffer{}, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = u.server.log, u.server.log, time.Second
 	if err := cmd.Start(); err != nil {
@@ -248,8 +250,13 @@ ready = ["test -s local.txt"]
 		t.Error("the trace has the secret")
 	}
 	u.cofferdam(true, run("again", "cat /env/used > again")...)
-	if view := u.cofferdam(true, "task", "view", "t-2"); !strings.Contains(view, "hit: made ") || strings.Contains(view, "miss") {
+	view := u.cofferdam(true, "task", "view", "t-2")
+	if !strings.Contains(view, "hit: made ") || strings.Contains(view, "miss") {
 		t.Errorf("a second task:\n%s", view)
+	}
+	// Who gave it is the user, whatever passwd calls uid 0 of the server's namespace.
+	if !regexp.MustCompile(`(?m)^by: +person:nobody$`).MatchString(view) {
+		t.Errorf("the task is not the user's:\n%s", view)
 	}
 	// Too much is not kept, whether it is seen while it is written or after.
 	for i, setup := range []string{"cat /dev/zero > big", "fallocate -l 300M big"} {

@@ -33,6 +33,7 @@ type Memory struct {
 	messages int64
 	policies memoryPolicies
 	signer   proof.Signer
+	shelf    []cofferdam.Checkpoint // newest first
 	// Fail is returned by every call, if it is set.
 	Fail error
 	// Landing makes a wish to land come true at once.
@@ -60,7 +61,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 		scope = cofferdam.Scope{Organization: "o-test", Project: "p-test"}
 	}
 	return Options{
-		Scope: scope, People: memoryPeople{scope}, Projects: memoryPeople{scope}, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m},
+		Scope: scope, People: memoryPeople{scope}, Projects: memoryPeople{scope}, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m}, Sandboxes: memorySandboxes{m},
 		Policies: &m.policies, Prover: memoryProver{}, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {
@@ -183,10 +184,12 @@ func (m *Memory) Get(_ context.Context, _ cofferdam.Scope, name string) (cofferd
 	if m.Fail != nil {
 		return cofferdam.Task{}, m.Fail
 	}
-	for _, t := range m.tasks {
-		if t.Short() == name || len(name) > 3 && strings.HasPrefix(string(t.ID), name) {
-			return t, nil
-		}
+	i := slices.IndexFunc(m.tasks, func(t cofferdam.Task) bool { return t.Short() == name })
+	if i < 0 && len(name) >= 8 {
+		i = slices.IndexFunc(m.tasks, func(t cofferdam.Task) bool { return strings.HasPrefix(string(t.ID), name) })
+	}
+	if i >= 0 {
+		return m.tasks[i], nil
 	}
 	return cofferdam.Task{}, notFound("task", name)
 }

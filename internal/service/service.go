@@ -110,6 +110,7 @@ type Options struct {
 	Trace        Trace
 	Environments Environments
 	Workspaces   Workspaces
+	Sandboxes    Sandboxes
 	Questions    Questions
 	Desk         Desk
 	Prover       Prover

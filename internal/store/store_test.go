@@ -187,6 +187,49 @@ func TestTask(t *testing.T) {
 	}
 }
 
+// TestTaskOfDigits: the first digits of an id may all be decimal.
+func TestTaskOfDigits(t *testing.T) {
+	p := open(t)
+	ctx := t.Context()
+	made := func(id string) cofferdam.Task {
+		v := p.task("")
+		v.ID = cofferdam.TaskID(id)
+		v, _, err := p.CreateTask(ctx, v, unrecorded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	finds := func(name string, want cofferdam.Task) {
+		t.Helper()
+		if got, err := p.FindTask(ctx, p.scope, name); err != nil || got.ID != want.ID {
+			t.Errorf("FindTask(%s) = %s, %v; want %s", name, got.ID, err, want.ID)
+		}
+	}
+	one := made("t-696888" + strings.Repeat("1", 26))
+	long := made("t-1234567890" + strings.Repeat("a", 22))
+	for i := 8; i <= len(one.ID); i++ {
+		finds(string(one.ID[:i]), one)
+		finds(string(long.ID[:i]), long)
+	}
+	for _, name := range []string{"t-69688", "t-696887", "t-0696888", "t-123456780"} {
+		_, err := p.FindTask(ctx, p.scope, name)
+		wantKind(t, err, cofferdam.NotFound)
+	}
+	two := made("t-696888" + strings.Repeat("2", 26))
+	_, err := p.FindTask(ctx, p.scope, "t-696888")
+	wantKind(t, err, cofferdam.Invalid) // which of both?
+	finds("t-6968881", one)
+	finds("t-6968882", two)
+	numbered := p.task("")
+	if _, err := p.exec(ctx, "test", `INSERT INTO task SELECT ?, organization, project, 696888, request, repo, state, reason, comment, attempt, branch, base,
+		base_commit, head, receipt, regression_only, landed, usage, by_kind, by_name, created, updated FROM task WHERE id = ?`, numbered.ID, one.ID); err != nil {
+		t.Fatal(err)
+	}
+	finds("t-696888", numbered)
+	finds("t-6968881", one)
+}
+
 func TestTaskKey(t *testing.T) {
 	p := open(t)
 	first := p.create(t, "once")

@@ -109,7 +109,9 @@ func (s *Store) TaskByID(ctx context.Context, id cofferdam.TaskID) (cofferdam.Ta
 	return t, broken(op, s.path, err)
 }
 
-// FindTask finds a task by short name, id or unique prefix of an id.
+// FindTask finds a task by short name, id or unique prefix of an id. One id in
+// seventeen begins with six decimal digits, which read as a short name too: the
+// task of that number comes first, since nothing shorter names it.
 func (s *Store) FindTask(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Task, error) {
 	const op = "store.FindTask"
 	const mine = taskColumns + `WHERE organization = ? AND project = ? AND `
@@ -117,7 +119,8 @@ func (s *Store) FindTask(ctx context.Context, scope cofferdam.Scope, name string
 	err := notFound(op, "task "+show(name))
 	if n, ok := number(name); ok {
 		t, err = one(ctx, s.read, op, "task "+name, scanTask, mine+`number = ?`, scope.Organization, scope.Project, n)
-	} else if lo, hi, ok := prefix("t", name); ok {
+	}
+	if lo, hi, ok := prefix("t", name); ok && cofferdam.KindOf(err) == cofferdam.NotFound {
 		t, err = one(ctx, s.read, op, "task "+name, scanTask, mine+`id >= ? AND id < ? LIMIT 2`, scope.Organization, scope.Project, lo, hi)
 	}
 	return t, broken(op, s.path, err)

@@ -146,6 +146,36 @@ func Starter() *os.File {
 	return os.NewFile(passed, "starter")
 }
 
+// Owner returns the user who started a program of Command, as the program's own
+// uid 0 is called outside; "" if that cannot be told.
+func Owner() string {
+	f, err := os.Open("/proc/self/uid_map")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	uid, ok := outside(f)
+	if !ok {
+		return ""
+	}
+	if u, err := user.LookupId(uid); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "uid-" + uid
+}
+
+// outside finds what uid 0 is outside, in a file as /proc/self/uid_map.
+func outside(r io.Reader) (uid string, ok bool) {
+	s := bufio.NewScanner(io.LimitReader(r, maxFile))
+	for s.Scan() {
+		p := strings.Fields(s.Text())
+		if len(p) == 3 && p[0] == "0" && p[2] != "0" {
+			return p[1], true
+		}
+	}
+	return "", false
+}
+
 // span is a range of ids of the host.
 type span struct{ first, count uint64 }
 

@@ -41,6 +41,24 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+// What uid 0 is outside is read from any map that a kernel writes.
+func TestOutside(t *testing.T) {
+	for text, want := range map[string]string{
+		"         0       1000          1\n         1     100000      65536\n": "1000",
+		"         1     100000      65536\n         0       1001          1\n": "1001",
+		"         0          0 4294967295\n":                                   "0",
+		"         1     100000      65536\n":                                   "",
+		"":                                                                     "",
+		"0 1000\n":                                                             "",
+		"0 1000 0\n":                                                           "",
+		strings.Repeat("x", 1e5):                                               "",
+	} {
+		if got, ok := outside(strings.NewReader(text)); got != want || ok != (want != "") {
+			t.Errorf("%.60q: %q, %v", text, got, ok)
+		}
+	}
+}
+
 // A program that nobody started in a namespace goes on as it is.
 func TestSettleOutside(t *testing.T) {
 	if err := Settle(); err != nil {

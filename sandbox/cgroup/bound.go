@@ -37,20 +37,6 @@ func (g Groups) NoSwap(memory int64) Setting {
 	return Setting{File: "memory.memsw.limit_in_bytes", Value: strconv.FormatInt(memory, 10), Optional: true}
 }
 
-// SwapAccounted says whether a limit of swap can be set. On version 2 the group
-// at the top has none, and Prepare must have been called.
-func (g Groups) SwapAccounted() bool {
-	if g.None() {
-		return false
-	}
-	file := filepath.Join(g.root, "memory/memory.memsw.limit_in_bytes")
-	if g.V2 {
-		file = g.Dir("memory", "") + "/memory.swap.max"
-	}
-	_, err := os.Stat(file)
-	return err == nil
-}
-
 // Set writes settings of a box's group, in their order.
 func (g Groups) Set(box string, list ...Setting) error {
 	if g.None() {
@@ -88,6 +74,43 @@ func (g Groups) Events(box string) Events {
 	}
 }
 
+// NoMemory says why processes of a box ended for want of memory: for more than its
+// limit, which is so many bytes to whoever uses it, or because nobody had any. "" if
+// none did.
+func (g Groups) NoMemory(box string, limit int64) string {
+	switch {
+	case g.Events(box).OOMKills == 0:
+		return ""
+	case g.metLimit(box):
+		return fmt.Sprintf("it needed more memory than its limit of %d MiB", limit>>20)
+	}
+	return "the host has no memory left, or none that all boxes together may have"
+}
+
+// nearLimit of its limit, in bytes, a box has met it: memory is counted ahead in pieces,
+// of which one did not fit.
+const nearLimit = 1 << 20
+
+// metLimit says whether a box ever had as much memory as its own limit allows, and
+// wanted more.
+func (g Groups) metLimit(box string) bool {
+	if g.V2 {
+		return Counter(filepath.Join(g.Dir("memory", box), "memory.events"), "oom") > 0
+	}
+	most, limit := number(g.Dir("memory", box)+"/memory.max_usage_in_bytes"), number(g.Dir("memory", box)+"/memory.limit_in_bytes")
+	return most >= limit-nearLimit // failcnt counts nothing on newer kernels
+}
+
+// number reads a file that is one; 0 if it is not there.
+func number(path string) int64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // the kernel writes numbers
+	return n
+}
+
 // Memory is how many bytes a box holds that the kernel cannot take back: file
 // pages do not count. It is 0 once the box is gone.
 func (g Groups) Memory(box string) int64 {
@@ -99,11 +122,10 @@ func (g Groups) Memory(box string) int64 {
 	if g.V2 {
 		usage, prefix = "memory.current", ""
 	}
-	data, err := os.ReadFile(filepath.Join(dir, usage))
-	if err != nil {
+	total := number(filepath.Join(dir, usage))
+	if total == 0 {
 		return 0
 	}
-	total, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // the kernel writes numbers
 	stat := filepath.Join(dir, "memory.stat")
 	return total - Counter(stat, prefix+"active_file") - Counter(stat, prefix+"inactive_file")
 }

@@ -29,9 +29,6 @@ const Root = "/sys/fs/cgroup"
 type Needs struct {
 	V1 []string // each a tree
 	V2 []string // of the one tree, handed down to each group
-	// All has the driver's groups looked for in every tree of version 1: somebody
-	// else makes them, there too.
-	All bool
 }
 
 // Groups are those of one driver's boxes. The zero value is of a host that has
@@ -71,12 +68,6 @@ func Find(root, parent string, n Needs) (Groups, error) {
 		}
 		trees = append(trees, tree)
 	}
-	if n.All {
-		var err error
-		if trees, err = allTrees(root); err != nil {
-			return g, err
-		}
-	}
 	g.trees = trees
 	return g, nil
 }
@@ -85,18 +76,6 @@ func Find(root, parent string, n Needs) (Groups, error) {
 func isV1(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == unix.CGROUP_SUPER_MAGIC
-}
-
-// allTrees are those of version 1. cpu and cpuacct are often links to one tree,
-// which counts once.
-func allTrees(root string) (trees []string, err error) {
-	entries, err := os.ReadDir(root)
-	for _, e := range entries {
-		if tree := filepath.Join(root, e.Name()); e.IsDir() && isV1(tree) {
-			trees = append(trees, tree)
-		}
-	}
-	return trees, err
 }
 
 // hasControllers names a controller that version 2 does not have here.

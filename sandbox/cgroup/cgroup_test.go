@@ -17,7 +17,7 @@ import (
 // TestVersion2 reads and writes what the kernel has on version 2, in a folder that
 // looks like it: names of files, lines and values.
 func TestVersion2(t *testing.T) {
-	root, wanted := t.TempDir(), []string{"cpu", "cpuset", "io", "memory", "pids"}
+	root, wanted := t.TempDir(), []string{"cpu", "memory", "pids"}
 	g := Groups{root: root, V2: true, trees: []string{root}, hand: wanted, parent: "/p"}
 	put := func(path, text string) {
 		t.Helper()
@@ -41,17 +41,10 @@ func TestVersion2(t *testing.T) {
 	if err := errors.Join(hasControllers(root, wanted), g.Make("b")); err != nil {
 		t.Fatal(err)
 	}
-	holds("cgroup.subtree_control", "+cpu +cpuset +io +memory +pids")
-	holds("p/cgroup.subtree_control", "+cpu +cpuset +io +memory +pids")
+	holds("cgroup.subtree_control", "+cpu +memory +pids")
+	holds("p/cgroup.subtree_control", "+cpu +memory +pids")
 	if err := g.Make("b"); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a box's group was made twice: %v", err)
-	}
-	if g.SwapAccounted() {
-		t.Error("swap is accounted without its file")
-	}
-	put("p/memory.swap.max", "max\n")
-	if !g.SwapAccounted() {
-		t.Error("swap is not accounted")
 	}
 	if err := g.Set("b", append(g.Bounds(1.5, 1<<20, 7), g.NoSwap(1<<20))...); err != nil {
 		t.Error(err)
@@ -131,38 +124,36 @@ func sleeper(t *testing.T) *exec.Cmd {
 }
 
 // TestGroups holds a real process by a group, stops it, and ends it while it is
-// stopped, in a driver's own trees and in all of them.
+// stopped.
 func TestGroups(t *testing.T) {
-	for name, n := range map[string]Needs{"own": needs, "all": {V1: needs.V1, V2: needs.V2, All: true}} {
-		g := realGroups(t, n)
-		if err := errors.Join(g.Make("b"), g.Set("b", append(g.Bounds(0.5, 32<<20, 100), g.NoSwap(32<<20))...)); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	g := realGroups(t, needs)
+	if err := errors.Join(g.Make("b"), g.Set("b", append(g.Bounds(0.5, 32<<20, 100), g.NoSwap(32<<20))...)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := sleeper(t)
+	if err := g.Add("b", cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, controller := range needs.V1 {
+		procs, err := os.ReadFile(g.Dir(controller, "b") + "/cgroup.procs")
+		if err != nil || !slices.Contains(strings.Fields(string(procs)), fmt.Sprint(cmd.Process.Pid)) {
+			t.Errorf("%s has processes %q, %v", controller, procs, err)
 		}
-		cmd, own := sleeper(t), realGroups(t, needs)
-		if err := own.Add("b", cmd.Process.Pid); err != nil { // cpuset takes nobody before it has processors
-			t.Fatalf("%s: %v", name, err)
-		}
-		for _, controller := range needs.V1 {
-			procs, err := os.ReadFile(g.Dir(controller, "b") + "/cgroup.procs")
-			if err != nil || !slices.Contains(strings.Fields(string(procs)), fmt.Sprint(cmd.Process.Pid)) {
-				t.Errorf("%s: %s has processes %q, %v", name, controller, procs, err)
-			}
-		}
-		if err := g.Freeze("b", true); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got := g.List(); !slices.Equal(got, []string{"b"}) {
-			t.Errorf("%s: boxes %q", name, got)
-		}
-		if err := g.End("b"); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := cmd.Wait(); !strings.Contains(fmt.Sprint(err), "killed") {
-			t.Errorf("%s: its process ended by %v", name, err)
-		}
-		if got := g.List(); len(got) > 0 {
-			t.Errorf("%s: left %q", name, got)
-		}
+	}
+	if err := g.Freeze("b", true); err != nil {
+		t.Error(err)
+	}
+	if got := g.List(); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("boxes %q", got)
+	}
+	if err := g.End("b"); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); !strings.Contains(fmt.Sprint(err), "killed") {
+		t.Errorf("its process ended by %v", err)
+	}
+	if got := g.List(); len(got) > 0 {
+		t.Errorf("left %q", got)
 	}
 }
 
@@ -198,6 +189,48 @@ func TestCounters(t *testing.T) {
 		t.Error(err)
 	}
 	_ = cmd.Wait() // it was killed
+}
+
+// TestNoMemory: who ended for want of memory is told whose it was, the box's or
+// everybody's.
+func TestNoMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		box, all int64 // bytes
+		want     string
+	}{
+		"its own limit":   {16 << 20, 1 << 30, "more memory than its limit of 16 MiB"},
+		"that of all":     {1 << 30, 16 << 20, "the host has no memory left"},
+		"enough for both": {1 << 30, 1 << 30, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := realGroups(t, needs)
+			err := errors.Join(g.Make("b"), g.Set("", memoryOf(g, c.all)), g.Set("b", memoryOf(g, c.box), g.NoSwap(c.box)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("/bin/sh", "-c", "read x; head -c 48M /dev/zero | tail -c 48M >/dev/null")
+			in, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(g.Add("b", cmd.Process.Pid), in.Close()); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait() // whoever was killed for memory
+			if got := g.NoMemory("b", c.box); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// memoryOf is the setting of Bounds that bounds memory.
+func memoryOf(g Groups, bytes int64) Setting {
+	list := g.Bounds(1, bytes, 1)
+	return list[slices.IndexFunc(list, func(s Setting) bool { return strings.HasPrefix(s.File, "memory.") })]
 }
 
 // TestNone wants nothing done where there are no groups, and says what is missing.

@@ -1,95 +1,123 @@
 package cgroup
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
-// TestStartWaits: no program starts while Alone does what it was given.
-func TestStartWaits(t *testing.T) {
-	started := make(chan error, 1)
-	err := Alone(func() error {
-		go func() {
-			cmd := exec.Command("true")
-			err := Start(cmd)
-			started <- err
-			if err == nil {
-				_ = cmd.Wait() // it does nothing
-			}
-		}()
-		select {
-		case err := <-started:
-			t.Errorf("a program was started meanwhile: %v", err)
-		case <-time.After(100 * time.Millisecond): // one that does not wait needs a few
-		}
-		return nil
-	})
+// startVariable is where a test's own program finds the folder of a Start.
+const startVariable = "COFFERDAM_TEST_START"
+
+// TestStart has this program become another one in the groups of a box: what it becomes
+// is in every one of them, alone, and this process in none.
+func TestStart(t *testing.T) {
+	g := realGroups(t, needs)
+	if err := g.Make("b"); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := (Start{Program: "/bin/sh", Tasks: g.Tasks("b")}).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestBecome$")
+	cmd.Env = append(os.Environ(), startVariable+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := <-started; err != nil {
-		t.Error(err)
+	for _, controller := range needs.V1 {
+		if !in(string(out), controller, g.Name("b")) || in(string(own), controller, g.Name("b")) {
+			t.Errorf("%s: it was in\n%s\nand this process is in\n%s", controller, out, own)
+		}
+	}
+	if !strings.Contains(string(out), "threads 1") || !strings.Contains(string(out), "said this") {
+		t.Errorf("it printed %s", out)
 	}
 }
 
-// TestDriversUseStart: no room below this one starts a program in another way.
-func TestDriversUseStart(t *testing.T) {
-	found := 0
-	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() && (e.Name() == "testdata" || e.Name() == "sandboxtest") {
-			return filepath.SkipDir
-		}
-		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || path == "../cgroup/start.go" {
-			return err
-		}
-		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, path, nil, 0)
-		if err != nil {
-			return err
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			of, what := called(n)
-			if of == "cgroup" && what == "Start" {
-				found++
-			}
-			if of == "cmd" && slices.Contains([]string{"Start", "Run", "Output", "CombinedOutput"}, what) || what == "ForkExec" || what == "StartProcess" {
-				t.Errorf("%s: %s.%s starts a program that may end with a box it is no part of: use cgroup.Start", files.Position(n.Pos()), of, what)
-			}
+// in says whether a process is in the group of that name, by its own /proc/self/cgroup.
+func in(text, controller, name string) bool {
+	for line := range strings.Lines(text) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(part) == 3 && part[2] == name && (part[1] == "" || slices.Contains(strings.Split(part[1], ","), controller)) {
 			return true
-		})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		}
 	}
-	if found < 5 {
-		t.Errorf("control: Start is found %d times", found)
+	return false
+}
+
+// TestBecome is what TestStart runs.
+func TestBecome(t *testing.T) {
+	dir := os.Getenv(startVariable)
+	if dir == "" {
+		t.Skip("it is the program that TestStart starts")
+	}
+	s, err := ReadStart(dir)
+	if err == nil {
+		err = s.Become([]string{"sh", "-c", `cat /proc/self/cgroup; set -- /proc/$$/task/*; echo threads $#; echo said $SAID`}, []string{"PATH=/usr/bin:/bin", "SAID=this"})
+	}
+	t.Fatal(err)
+}
+
+// TestStartRefused: what cannot be read, a group that is gone and a program that is not
+// there are each said, and who reads the folder hears it.
+func TestStartRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := Failed(dir); err != nil {
+		t.Errorf("nothing has failed yet: %v", err)
+	}
+	if _, err := ReadStart(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of nothing: %v", err)
+	}
+	for _, text := range []string{"", "{", "[]", "{}", `{"Program":"runsc"}`} {
+		if err := os.WriteFile(filepath.Join(dir, startFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := ReadStart(dir); err == nil || !strings.Contains(err.Error(), "how to start") {
+			t.Errorf("%s: %+v, %v", text, s, err)
+		}
+	}
+	gone := filepath.Join(dir, "no-group", "tasks")
+	for _, c := range []struct {
+		s    Start
+		want string
+	}{
+		{Start{Program: "/bin/true", Tasks: []string{gone}}, "entering a control group: open " + gone},
+		{Start{Program: dir + "/nothing"}, "start " + dir + "/nothing: no such file"},
+	} {
+		err := c.s.Become([]string{"x"}, nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Fatalf("%v, want %s", err, c.want)
+		}
+		if err := Fail(dir, err); err != nil {
+			t.Error(err)
+		}
+		if got := Failed(dir); got == nil || got.Error() != err.Error() {
+			t.Errorf("heard %v, want %v", got, err)
+		}
 	}
 }
 
-// called names the function that n calls, and the last name of what it is of.
-func called(n ast.Node) (of, what string) {
-	call, ok := n.(*ast.CallExpr)
-	if !ok {
-		return "", ""
+// TestTasks: on version 2 a process is put into a group, on version 1 a thread.
+func TestTasks(t *testing.T) {
+	two := Groups{root: "/r", V2: true, trees: []string{"/r"}, parent: "/p"}
+	one := Groups{root: "/r", trees: []string{"/r/cpu", "/r/memory"}, parent: "/p"}
+	if got := two.Tasks("b"); !slices.Equal(got, []string{"/r/p/b/cgroup.procs"}) {
+		t.Errorf("version 2: %q", got)
 	}
-	f, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok {
-		return "", ""
+	if got := one.Tasks("b"); !slices.Equal(got, []string{"/r/cpu/p/b/tasks", "/r/memory/p/b/tasks"}) {
+		t.Errorf("version 1: %q", got)
 	}
-	switch x := f.X.(type) {
-	case *ast.Ident:
-		of = x.Name
-	case *ast.SelectorExpr:
-		of = x.Sel.Name
+	if got := (Groups{}).Tasks("b"); len(got) > 0 {
+		t.Errorf("without groups: %q", got)
 	}
-	return of, f.Sel.Name
 }

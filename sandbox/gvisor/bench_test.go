@@ -228,7 +228,7 @@ func BenchmarkFork(b *testing.B) {
 	var still, five []time.Duration
 	for b.Loop() {
 		began := time.Now()
-		s, err := box.Snapshot(ctx, newSnapshotID())
+		s, err := box.Snapshot(ctx, sandbox.Take{ID: newSnapshotID(), Memory: true})
 		if err != nil {
 			b.Fatal(err)
 		}

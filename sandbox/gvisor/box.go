@@ -104,12 +104,12 @@ func flagsOf(b *box) []string {
 // whyEnded says more of why a box that nobody destroyed is not there any more
 // than known, if anything can be found.
 func (b *box) whyEnded(known string) string {
-	why := b.condemned.Load()
+	why, memory := b.condemned.Load(), b.d.groups.NoMemory(string(b.name), b.spec.Limits.Memory)
 	switch {
 	case why != nil:
 		return *why
-	case b.d.cgroups.Events(string(b.name)).OOMKills > 0:
-		return fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
+	case memory != "":
+		return memory
 	case b.console.err() != nil:
 		return b.console.err().Error()
 	}
@@ -135,7 +135,7 @@ func (b *box) Wire(ctx context.Context) (*os.File, error) {
 // halfway.
 func (b *box) Destroy(context.Context) error {
 	_ = b.Life.Move(sandbox.Stopping, "it is being destroyed", sandbox.ByCaller) // refused once it is over
-	b.d.cgroups.Kill(string(b.name))                                             // so that no step of it is waited for
+	b.d.groups.Kill(string(b.name))                                              // so that no step of it is waited for
 	if err := b.tearDown("the box was destroyed"); err != nil {
 		return &cofferdam.Error{
 			Op: "gvisor.Destroy", Kind: cofferdam.Internal, Subject: "destroy box " + string(b.spec.ID),
@@ -175,7 +175,7 @@ func (b *box) tearDown(reason string) error {
 			errs = append(errs, fmt.Errorf("ending sandbox: %w", err))
 		}
 	}
-	errs = append(errs, b.d.cgroups.End(id))
+	errs = append(errs, b.d.groups.End(id))
 	if b.kept != nil {
 		errs = append(errs, b.kept.Leave(b.path("work")))
 	} else {

@@ -8,7 +8,6 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/cgroup"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -28,7 +27,6 @@ type bundle struct {
 	binds    []bind
 	env      bool // there is an image for /env
 	writable bool // … and it may be written
-	cgroups  cgroup.Groups
 }
 
 // write puts config.json into the box's folder.
@@ -62,8 +60,6 @@ func (b bundle) spec() *specs.Spec {
 		},
 		Mounts: b.mounts(),
 		Linux: &specs.Linux{
-			CgroupsPath: b.cgroups.Name(string(b.id)),
-			Resources:   b.resources(),
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace},
 				{Type: specs.MountNamespace},
@@ -117,19 +113,4 @@ func inMemory(to string, size int64, options ...string) specs.Mount {
 
 func bound(from, to, mode string) specs.Mount {
 	return specs.Mount{Destination: to, Type: "bind", Source: from, Options: []string{"bind", mode, "nosuid", "nodev"}}
-}
-
-func (b bundle) resources() *specs.LinuxResources {
-	const period = 100_000 // microseconds, the kernel's default
-	quota, span := int64(b.limits.CPU*period), uint64(period)
-	memory, pids := b.limits.Memory+reserve, hostPIDsBase+hostPIDsEach*b.limits.PIDs
-	r := &specs.LinuxResources{
-		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &span},
-		Memory: &specs.LinuxMemory{Limit: &memory},
-		Pids:   &specs.LinuxPids{Limit: pids},
-	}
-	if b.cgroups.SwapAccounted() {
-		r.Memory.Swap = &memory // memory and swap together: no swap
-	}
-	return r
 }

@@ -294,10 +294,7 @@ func (c *checker) systrap(ctx context.Context) (string, string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()
-	if err := cgroup.Start(cmd); err != nil {
-		return "", fix, err
-	}
-	if err := cmd.Wait(); err != nil {
+	if err := cmd.Run(); err != nil {
 		return "", fix, fmt.Errorf("running a program in gVisor: %w: %.300s", err, bytes.TrimSpace(errs.Bytes()))
 	}
 	if !bytes.Contains(out.Bytes(), []byte("runsc version")) {

@@ -1,23 +1,39 @@
 package gvisor
 
 import (
-	"bytes"
-	"debug/elf"
-	"encoding/binary"
 	"path"
 	"runtime"
 
+	"golang.org/x/sys/unix"
+
 	"cofferdam/sandbox/guest"
+	"cofferdam/sandbox/gvisor/assemble"
 )
 
-// Programs beside pid 1. A start of cofferdam-init in gVisor takes 11 to 22 ms and a
-// Go program holds a megabyte; these take 1, and a page or two.
+// Two programs lie beside pid 1 in every box, and wait in a box that was made ahead:
+//
+//	            while the box waits           when somebody asks for it
+//	rename      reads its input ............. sets the hostname that it reads, says
+//	                                          whether it could, ends
+//	standby     reads its descriptor 3 ...... changes to the folder that it reads and
+//	                                          becomes the program that it reads
+//
+// What a first command costs is for the most part a process: the kernel of a box takes
+// 3 ms to make one, and 11 to 22 ms to start a program of Go in it, which then holds a
+// megabyte for as long as the box waits. So both processes are made before anybody
+// waits for them, and are programs that are as small as can be: a few calls of the
+// kernel, a page or two of memory. No language that this project is written in makes
+// such programs; so they are put together here, call by call, by package assemble.
+//
+// Neither decides anything, and neither is anything to an attacker: rename has the one
+// right that it needs from who starts it, and standby has those of a command.
 const (
 	renameName  = "rename"
 	standbyName = "standby"
 )
 
-// hasCode says that there are programs of machine code for this processor.
+// hasCode says that there are such programs for this processor. Without them a box has
+// its name by cofferdam-init, and its first command is made when it is asked for.
 const hasCode = runtime.GOARCH == "amd64"
 
 // standbyPath is guest.Config.Standby of a box; "" where there is none.
@@ -28,107 +44,69 @@ func standbyPath() string {
 	return path.Join("/", programDir, standbyName)
 }
 
-// renameCode sets the hostname in machine code of amd64: it reads the name from its
-// input, says in one byte whether it could not, and ends.
-var renameCode = []byte{
-	0x48, 0x81, 0xec, 0x80, 0x00, 0x00, 0x00, // sub rsp, 128
-	0x31, 0xff, // xor edi, edi
-	0x48, 0x89, 0xe6, // mov rsi, rsp
-	0xba, 0x41, 0x00, 0x00, 0x00, // mov edx, 65: one more than a name has
-	0x31, 0xc0, // xor eax, eax (read)
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x7e, 0x26, // jle ended
-	0x48, 0x89, 0xe7, // mov rdi, rsp
-	0x89, 0xc6, // mov esi, eax
-	0xb8, 0xaa, 0x00, 0x00, 0x00, // mov eax, 170 (sethostname)
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x0f, 0x95, 0x04, 0x24, // setne byte [rsp]
-	0xbf, 0x01, 0x00, 0x00, 0x00, // mov edi, 1
-	0x48, 0x89, 0xe6, // mov rsi, rsp
-	0xba, 0x01, 0x00, 0x00, 0x00, // mov edx, 1
-	0xb8, 0x01, 0x00, 0x00, 0x00, // mov eax, 1 (write)
-	0x0f, 0x05, // syscall
-	0x31, 0xff, // ended: xor edi, edi
-	0xb8, 0xe7, 0x00, 0x00, 0x00, // mov eax, 231 (exit_group)
-	0x0f, 0x05, // syscall
+// Calls of the kernel by their numbers on amd64, whatever this file is compiled for.
+const (
+	callRead        = 0
+	callWrite       = 1
+	callExecve      = 59
+	callFcntl       = 72
+	callChdir       = 80
+	callSethostname = 170
+	callExitGroup   = 231
+)
+
+// nameRoom is what rename reads at most, in bytes: one more than a name has.
+const nameRoom = 65
+
+// renameProgram sets the hostname that it reads from its input, writes one byte, which
+// is 0 if it could, and ends.
+func renameProgram() []byte {
+	const name, answer, end = 0x500000, 0x500000 + 2*nameRoom, 8
+	p := assemble.New(name, 2*nameRoom+end)
+	p.Call(callRead, assemble.Number(0), assemble.Number(name), assemble.Number(nameRoom))
+	p.IfNotPositive("end")
+	p.Call(callSethostname, assemble.Number(name), assemble.In(assemble.Result))
+	p.Store(answer, assemble.Result) // the first byte of an error is not 0
+	p.Call(callWrite, assemble.Number(1), assemble.Number(answer), assemble.Number(1))
+	p.Label("end")
+	p.Call(callExitGroup, assemble.Number(0))
+	return p.File()
 }
 
-// standbyCode waits for what guest.Config.Standby says and becomes it: chdir, execve.
-// If it cannot it writes why, and ends when nobody can tell it anything any more.
-var standbyCode = []byte{
-	0xb8, 0x48, 0x00, 0x00, 0x00, // mov eax, 72 (fcntl)
-	0xbf, 0x03, 0x00, 0x00, 0x00, // mov edi, 3
-	0xbe, 0x02, 0x00, 0x00, 0x00, // mov esi, 2 (F_SETFD)
-	0xba, 0x01, 0x00, 0x00, 0x00, // mov edx, 1 (FD_CLOEXEC)
-	0x0f, 0x05, // syscall
-	0xb8, 0x48, 0x00, 0x00, 0x00, // mov eax, 72
-	0xbf, 0x04, 0x00, 0x00, 0x00, // mov edi, 4
-	0x0f, 0x05, // syscall
-	0xbd, 0x00, 0x00, 0x50, 0x00, // mov ebp, guest.StandbyAt
-	0x31, 0xdb, // xor ebx, ebx: bytes that were read
-	0x31, 0xc0, // more: xor eax, eax (read)
-	0xbf, 0x03, 0x00, 0x00, 0x00, // mov edi, 3
-	0x48, 0x8d, 0x74, 0x1d, 0x00, // lea rsi, [rbp+rbx]
-	0xba, 0x00, 0x00, 0x01, 0x00, // mov edx, guest.StandbyRoom
-	0x29, 0xda, // sub edx, ebx
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x7e, 0x53, // jle ended
-	0x01, 0xc3, // add ebx, eax
-	0x83, 0xfb, 0x08, // cmp ebx, 8
-	0x72, 0xe0, // jb more
-	0x3b, 0x5d, 0x00, // cmp ebx, [rbp]: the length of all of it
-	0x72, 0xdb, // jb more
-	0x48, 0x8b, 0x7d, 0x08, // mov rdi, [rbp+8]: the folder
-	0xb8, 0x50, 0x00, 0x00, 0x00, // mov eax, 80 (chdir)
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x75, 0x13, // jne failed
-	0x48, 0x8b, 0x7d, 0x10, // mov rdi, [rbp+16]: the program
-	0x48, 0x8b, 0x75, 0x18, // mov rsi, [rbp+24]: its arguments
-	0x48, 0x8b, 0x55, 0x20, // mov rdx, [rbp+32]: its environment
-	0xb8, 0x3b, 0x00, 0x00, 0x00, // mov eax, 59 (execve)
-	0x0f, 0x05, // syscall
-	0x89, 0x45, 0x00, // failed: mov [rbp], eax
-	0xbf, 0x04, 0x00, 0x00, 0x00, // mov edi, 4
-	0x48, 0x89, 0xee, // mov rsi, rbp
-	0xba, 0x04, 0x00, 0x00, 0x00, // mov edx, 4
-	0xb8, 0x01, 0x00, 0x00, 0x00, // mov eax, 1 (write)
-	0x0f, 0x05, // syscall
-	0x31, 0xc0, // xor eax, eax (read)
-	0xbf, 0x03, 0x00, 0x00, 0x00, // mov edi, 3
-	0xba, 0x01, 0x00, 0x00, 0x00, // mov edx, 1
-	0x0f, 0x05, // syscall
-	0x31, 0xff, // ended: xor edi, edi
-	0xb8, 0xe7, 0x00, 0x00, 0x00, // mov eax, 231 (exit_group)
-	0x0f, 0x05, // syscall
-}
+// standbyProgram becomes what guest.Config.Standby says. If it cannot it writes why, and
+// ends when nobody can tell it anything any more.
+func standbyProgram() []byte {
+	const (
+		hear, tell                              = 3, 4 // descriptors
+		length                                  = guest.StandbyAt
+		folder, program, arguments, environment = length + 8, length + 16, length + 24, length + 32
+	)
+	p := assemble.New(guest.StandbyAt, guest.StandbyRoom)
+	for _, descriptor := range []int{hear, tell} { // that they close says that it became the program
+		p.Call(callFcntl, assemble.Number(descriptor), assemble.Number(unix.F_SETFD), assemble.Number(unix.FD_CLOEXEC))
+	}
+	p.Set(assemble.Kept, assemble.Number(0)) // how many bytes are here
 
-// programOf is code as a program: one segment that can be read and run, and, if it
-// needs room, one that can be written, at guest.StandbyAt.
-func programOf(code []byte, room uint64) []byte {
-	const at, page = 0x400000, 0x1000
-	segments := []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: at, Paddr: at, Align: page}}
-	if room > 0 {
-		segments = append(segments, elf.Prog64{
-			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_W), Vaddr: guest.StandbyAt, Paddr: guest.StandbyAt, Memsz: room, Align: page,
-		})
-	}
-	head := elf.Header64{}
-	start := uint64(binary.Size(head) + binary.Size(segments))
-	segments[0].Filesz = start + uint64(len(code))
-	segments[0].Memsz = segments[0].Filesz
-	head = elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT), Entry: at + start,
-		Phoff: uint64(binary.Size(head)), Ehsize: uint16(binary.Size(head)),
-		Phentsize: uint16(binary.Size(segments[0])), Phnum: uint16(len(segments)),
-	}
-	var out bytes.Buffer
-	for _, part := range []any{head, segments, code} {
-		_ = binary.Write(&out, binary.LittleEndian, part) // a buffer takes all
-	}
-	return out.Bytes()
+	p.Label("more")
+	p.Set(assemble.Second, assemble.Number(guest.StandbyAt))
+	p.Add(assemble.Second, assemble.Kept)
+	p.Set(assemble.Third, assemble.Number(guest.StandbyRoom))
+	p.Subtract(assemble.Third, assemble.Kept)
+	p.Call(callRead, assemble.Number(hear)) // behind what is here, as much as there is room for
+	p.IfNotPositive("end")
+	p.Add(assemble.Kept, assemble.Result)
+	p.IfLess(assemble.Kept, assemble.Number(8), "more")
+	p.IfLess(assemble.Kept, assemble.At(length), "more")
+
+	p.Call(callChdir, assemble.At(folder))
+	p.IfNotZero("failed")
+	p.Call(callExecve, assemble.At(program), assemble.At(arguments), assemble.At(environment)) // returns only if it cannot
+
+	p.Label("failed")
+	p.Store(length, assemble.Result)
+	p.Call(callWrite, assemble.Number(tell), assemble.Number(length), assemble.Number(4))
+	p.Call(callRead, assemble.Number(hear), assemble.Number(length), assemble.Number(1))
+	p.Label("end")
+	p.Call(callExitGroup, assemble.Number(0))
+	return p.File()
 }

@@ -26,7 +26,7 @@ import (
 
 // startPatience is how long pid 1 may take to answer; a loaded host needs
 // seconds, never a minute.
-const startPatience = time.Minute
+const startPatience = 1 * time.Minute
 
 // Create makes a box and returns when it can run commands.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, error) {
@@ -64,6 +64,7 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		err = b.build(ctx)
 	}
 	if err != nil {
+		err = short(b, err)
 		b.abandon(ctx)
 		return nil, err
 	}
@@ -93,11 +94,20 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 	return b
 }
 
+// short is err, or that memory ran short while the box was started, which then is why.
+func short(b *box, err error) error {
+	why := b.d.groups.NoMemory(string(b.name), b.spec.Limits.Memory)
+	if why == "" {
+		return err
+	}
+	return missing("memory", "the sandbox did not start: "+why, "end other boxes, or try again when they need less", err)
+}
+
 // abandon removes a box that nobody will have. Whatever ctx says, what was built
 // of it must go.
 func (b *box) abandon(ctx context.Context) {
 	_ = b.Life.Move(sandbox.Stopping, "it is not wanted", sandbox.ByDriver)
-	b.d.cgroups.Kill(string(b.name))
+	b.d.groups.Kill(string(b.name))
 	if left := b.tearDown("it could not be started"); left != nil {
 		b.d.o.Log.ErrorContext(ctx, "removing what is left of a box", slog.Any("box", b.name), slog.Any("err", left))
 	}
@@ -148,12 +158,12 @@ func (b *box) prepare(ctx context.Context, from *snapshot.Stored) error {
 	if err != nil {
 		return err
 	}
-	if err := b.d.cgroups.Prepare(); err != nil {
-		return missing("control groups", err.Error(), "mount the memory, cpu and pids controllers writable", err)
+	if err := limit(b); err != nil {
+		return err
 	}
 	return bundle{
 		id: b.name, dir: b.dir, root: b.root, hostname: b.spec.Hostname, netns: b.net.Path(), limits: b.spec.Limits,
-		binds: append(binds, files...), env: b.spec.Env != "", writable: b.spec.SetupPhase, cgroups: b.d.cgroups,
+		binds: append(binds, files...), env: b.spec.Env != "", writable: b.spec.SetupPhase,
 	}.write()
 }
 
@@ -197,7 +207,7 @@ func (b *box) start(image string, inside [3]*os.File, printed *os.File) (*contai
 	b.console = new(console)
 	go b.console.read(printed)
 	files := guestFiles{control: inside[0], report: inside[1], console: inside[2]}
-	c, err := createContainer(b.d.conf, b.d.o.Runsc, string(b.name), b.dir, image, files)
+	c, err := b.d.createContainer(string(b.name), b.dir, image, files)
 	if err == nil {
 		b.pid.Store(int64(c.SandboxPid()))
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -55,9 +56,10 @@ type Driver struct {
 	state     string // gVisor's own files; a short path, since there are sockets in it
 	conf      *config.Config
 	flags     []string
-	cgroups   cgroup.Groups
-	watched   bool     // there are no control groups
-	held      *os.File // the run folder of an ordinary user, locked; nil: root's
+	groups    cgroup.Groups
+	watched   bool          // there are no control groups
+	patience  time.Duration // startPatience, but in tests
+	held      *os.File      // the run folder of an ordinary user, locked; nil: root's
 	projects  *quota.Projects
 	keeps     *volume.Store // workspaces
 	checker   checker
@@ -86,21 +88,21 @@ func New(o Options) (*Driver, error) {
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
 	state := runFolder(o, name)
-	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
+	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), patience: startPatience, roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
 	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor)
 	silenceLibrary()
-	// An error here is a finding of Check, and Create refuses.
-	groups, err := cgroup.Find(cgroup.Root, "/"+name, controllers)
-	d.cgroups = groups
-	d.withoutGroups(err)
+	var err error
+	// An error here is a finding of Check, and Create refuses, or boxes are watched.
+	d.groups, err = cgroup.Find(cgroup.Root, "/"+name, controllers)
+	d.watched = err != nil && o.Watched
 	if d.conf, err = configuration(d.flags); err != nil {
 		return nil, fmt.Errorf("configuring gvisor: %w", err)
 	}
 	if err := errors.Join(adopt(), keepClear()); err != nil {
 		return nil, err
 	}
-	d.checker = checker{o: o, parent: d.cgroups.Parent()}
+	d.checker = checker{o: o, parent: d.groups.Parent()}
 	d.templates.dir = filepath.Join(o.Root, "program")
 	err = errors.Join(d.prepare(), d.holdRunFolder())
 	if err == nil {
@@ -166,12 +168,12 @@ const journalPercent = 25
 // group that only they are in, then mounts, then files.
 func (d *Driver) endLeftovers() error {
 	var errs []error
-	for _, id := range d.cgroups.List() {
+	for _, id := range d.groups.List() {
 		d.o.Log.Warn("ending box of an earlier keeper", slog.Any("box", id))
-		errs = append(errs, d.cgroups.End(id))
+		errs = append(errs, d.groups.End(id))
 	}
 	if d.watched {
-		errs = append(errs, d.endStrays())
+		errs = append(errs, d.endStrays("--root="+d.state))
 	}
 	mounts, err := mount.Under(d.o.Root)
 	if err != nil {
@@ -211,6 +213,6 @@ func (d *Driver) Close(ctx context.Context) error {
 	d.pool.close()
 	errs := []error{d.DestroyAll(ctx)}
 	errs = append(errs, mount.Unmount(filepath.Join(d.o.Root, "journal")), os.RemoveAll(d.state))
-	d.cgroups.Close()
+	d.groups.Close()
 	return errors.Join(errs...)
 }

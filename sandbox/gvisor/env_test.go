@@ -51,7 +51,7 @@ func TestUserEnvironmentIsAFolder(t *testing.T) {
 	must(t, one.Suspend(t.Context()))
 	must(t, one.Resume(t.Context()))
 	snapshot := sandbox.SnapshotID(cofferdam.NewID("s"))
-	if _, err := two.Snapshot(t.Context(), snapshot); err != nil {
+	if _, err := two.Snapshot(t.Context(), sandbox.Take{ID: snapshot, Memory: true}); err != nil {
 		t.Fatal(err)
 	}
 	fork := newBox(t, d, reader, func(s *sandbox.Spec) { s.Snapshot = snapshot })

@@ -19,7 +19,7 @@ import (
 // of its own: id, hostname and machine id are new, what it draws of the kernel's
 // entropy and its clock are the host's, its workspace and network are its own.
 func (b *box) fork(ctx context.Context) error {
-	s, release, err := b.d.openSnapshot(ctx, b.spec.Scope, b.spec.Snapshot)
+	s, release, err := b.d.openSnapshot(ctx, b.spec)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (b *box) fork(ctx context.Context) error {
 
 // alike is s without what two boxes may differ in so that one can go on as the other.
 func alike(s sandbox.Spec) sandbox.Spec {
-	s.ID, s.Snapshot, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", 0
+	s.ID, s.Snapshot, s.Digest, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", "", 0
 	return s
 }
 

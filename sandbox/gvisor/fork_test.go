@@ -32,13 +32,13 @@ func TestForkIntoFive(t *testing.T) {
 	out, wait := follow(t, parent, "count", 0)
 	out.until(t, 1)
 	id := newSnapshotID()
-	snap, err := parent.Snapshot(ctx, id)
+	snap, err := parent.Snapshot(ctx, sandbox.Take{ID: id, Memory: true})
 	must(t, err)
 	t.Logf("%d KiB, stood still for %v", snap.Size>>10, snap.Paused)
 	if snap.ID != id || snap.Box != parent.ID() || snap.Tier != sandbox.GVisor || len(snap.Digest) != 71 || snap.Size == 0 || snap.Paused == 0 {
 		t.Errorf("%+v", snap)
 	}
-	if _, err := parent.Snapshot(ctx, id); cofferdam.KindOf(err) != cofferdam.Conflict {
+	if _, err := parent.Snapshot(ctx, sandbox.Take{ID: id, Memory: true}); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("the same id again: %v", err)
 	}
 	sh(t, parent, "echo later >/tmp/m; echo later >/work/deep/f") // no clone sees it
@@ -128,7 +128,7 @@ func TestSnapshotIsProved(t *testing.T) {
 	parent := newBox(t, d)
 	sh(t, parent, "echo disk >/work/f; echo memory >/tmp/f")
 	id := newSnapshotID()
-	_, err := parent.Snapshot(ctx, id)
+	_, err := parent.Snapshot(ctx, sandbox.Take{ID: id, Memory: true})
 	must(t, err)
 	spec := parent.(*box).spec
 	must(t, parent.Destroy(ctx))

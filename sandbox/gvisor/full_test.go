@@ -40,7 +40,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 	must(t, b.Start(ctx, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countUp}, Stdin: true}))
 	out, wait := follow(t, b, "count", 0)
 	calls := map[string]func() error{
-		"snapshot": func() error { _, err := b.Snapshot(ctx, newSnapshotID()); return err },
+		"snapshot": func() error { _, err := b.Snapshot(ctx, sandbox.Take{ID: newSnapshotID(), Memory: true}); return err },
 		"suspend":  func() error { return b.Suspend(ctx) },
 	}
 	left := func(what string) {

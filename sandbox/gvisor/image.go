@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/guest"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,7 +60,7 @@ func (t *tree) fill(image, initProgram string, binds []bind, own []sandbox.File)
 	if err := os.Link(initProgram, filepath.Join(t.dir, programDir, "init")); err != nil {
 		return err
 	}
-	for name, program := range map[string][]byte{renameName: programOf(renameCode, 0), standbyName: programOf(standbyCode, guest.StandbyRoom)} {
+	for name, program := range map[string][]byte{renameName: renameProgram(), standbyName: standbyProgram()} {
 		if err := t.write(filepath.Join("/", programDir, name), program, 0o555); err != nil {
 			return err
 		}

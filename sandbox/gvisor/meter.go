@@ -31,7 +31,7 @@ func (b *box) relieve() int64 {
 
 // look is what the host can see of the box.
 func (b *box) look() guest.Seen {
-	now := b.d.cgroups.Events(string(b.name))
+	now := b.d.groups.Events(string(b.name))
 	full := b.folders.Over() || watch.Full(b.path("work")) || b.project != 0 && watch.Full(b.dir) || b.spec.SetupPhase && watch.Full(b.path("env"))
 	return guest.Seen{OOMKills: now.OOMKills, PIDsFull: now.PIDsFull, DiskFull: full}
 }

@@ -29,7 +29,7 @@ func newPooled(t testing.TB, size int) *Driver {
 		if err := d.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if left := d.cgroups.List(); len(left) > 0 {
+		if left := d.groups.List(); len(left) > 0 {
 			t.Errorf("left in control groups: %q", left)
 		}
 	})
@@ -193,8 +193,8 @@ func TestPoolIsOff(t *testing.T) {
 	d := newDriver(t)
 	newBox(t, d)
 	time.Sleep(300 * time.Millisecond)
-	if b := newBox(t, d).(*box); b.name != b.ID() || len(d.cgroups.List()) != 2 {
-		t.Errorf("%s is %s; groups %q", b.ID(), b.name, d.cgroups.List())
+	if b := newBox(t, d).(*box); b.name != b.ID() || len(d.groups.List()) != 2 {
+		t.Errorf("%s is %s; groups %q", b.ID(), b.name, d.groups.List())
 	}
 }
 

@@ -23,17 +23,6 @@ import (
 // delegate is how an ordinary user gets control groups.
 const delegate = "run the keeper as root, or go on without them: cofferdam-keeper --limits watched"
 
-// withoutGroups makes d a driver that watches, if its options allow that and the
-// host offers no control groups, as err says.
-func (d *Driver) withoutGroups(err error) {
-	if err == nil || !d.o.Watched {
-		return
-	}
-	d.watched = true
-	d.flags = slices.DeleteFunc(d.flags, func(f string) bool { return strings.HasPrefix(f, "--cpu-num-from-quota") })
-	d.flags = append(d.flags, "--ignore-cgroups")
-}
-
 // Offers implements sandbox.Driver.
 func (d *Driver) Offers(context.Context) ([]sandbox.Offer, error) {
 	if d.o.User {
@@ -125,7 +114,7 @@ func (b *box) makeInMemory(ctx context.Context, size int64, from *snapshot.Store
 // once it is gone.
 func (b *box) memory() int64 {
 	if !b.d.watched {
-		return b.d.cgroups.Memory(string(b.name))
+		return b.d.groups.Memory(string(b.name))
 	}
 	pid := b.pid.Load()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -145,10 +134,10 @@ func (b *box) held() int64 {
 	return held
 }
 
-// endStrays ends sandboxes of an earlier keeper of this folder. Without control
-// groups they are known by their command line, and only those of this user can
-// be ended.
-func (d *Driver) endStrays() error {
+// endStrays ends programs of boxes that have one of marks among their arguments: where
+// no control group says whose they are, or they are in none yet. Only those of this
+// user can be ended.
+func (d *Driver) endStrays(marks ...string) error {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
@@ -156,12 +145,12 @@ func (d *Driver) endStrays() error {
 	var errs []error
 	for _, path := range lines {
 		data, err := os.ReadFile(path)
-		if err != nil || !slices.Contains(strings.Split(string(data), "\x00"), "--root="+d.state) {
+		if err != nil || !slices.ContainsFunc(strings.Split(string(data), "\x00"), func(arg string) bool { return slices.Contains(marks, arg) }) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err == nil && pid != os.Getpid() {
-			d.o.Log.Warn("ending sandbox of an earlier keeper", slog.Int("pid", pid))
+			d.o.Log.Warn("ending a program of a box that nobody has", slog.Int("pid", pid))
 			if err := sandbox.Signal(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				errs = append(errs, fmt.Errorf("ending process %d: %w", pid, err))
 			}

@@ -41,7 +41,7 @@ func needUser(t *testing.T) {
 	}
 }
 
-// TestUserWatched: what has no wall is watched, and gVisor is told so.
+// TestUserWatched: what has no wall is watched, and its status says so.
 func TestUserWatched(t *testing.T) {
 	needUser(t)
 	open := func(watched bool) func(*testing.T) sandbox.Driver {
@@ -55,7 +55,7 @@ func TestUserWatched(t *testing.T) {
 		}
 	}
 	sandboxtest.Watched(t, open(true), open(false))
-	if s, err := newBox(t, newDriver(t)).Status(t.Context()); err != nil || !slices.Contains(s.Flags, "--ignore-cgroups") {
+	if s, err := newBox(t, newDriver(t)).Status(t.Context()); err != nil || !slices.Contains(s.Flags, sandbox.LimitsWatched) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

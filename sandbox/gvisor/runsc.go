@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"sync"
+	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/log"
@@ -55,7 +58,6 @@ func flags(state string) []string {
 		fmt.Sprintf("--dcache=%d", cachedNames(open.Max)),
 		"--root=" + state, "--platform=systrap", "--network=sandbox", "--overlay2=none",
 		"--file-access=exclusive", "--file-access-mounts=exclusive", "--host-settings=ignore",
-		"--cpu-num-from-quota=true",
 	}
 }
 
@@ -67,7 +69,11 @@ func configuration(args []string) (*config.Config, error) {
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
-	return config.NewFromFlags(set)
+	conf, err := config.NewFromFlags(set)
+	if err == nil {
+		conf.IgnoreCgroups = true // a box goes into its groups by itself: see limit
+	}
+	return conf, err
 }
 
 // silenceLibrary keeps gVisor's packages from writing to our standard error.
@@ -83,13 +89,13 @@ type guestFiles struct {
 
 // createContainer makes the sandbox with the bundle in dir. It starts pid 1, or
 // lets all go on that was written to the folder image.
-func createContainer(conf *config.Config, program, id, dir, image string, files guestFiles) (*container.Container, error) {
+func (d *Driver) createContainer(id, dir, image string, files guestFiles) (*container.Container, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	own := *conf // the package writes to it
+	own := *d.conf // the package writes to it
 	spec, err := specutils.ReadSpec(dir, &own)
 	if err != nil {
 		return nil, err
@@ -98,15 +104,17 @@ func createContainer(conf *config.Config, program, id, dir, image string, files 
 		ID: id, Spec: spec, BundleDir: dir,
 		PassFiles: map[int]*os.File{3: files.control, 4: files.report},
 	}
-	c, err := newContainer(&own, program, args, null, files.console)
+	c, err := d.newContainer(&own, args, null, files.console)
 	if err != nil {
-		return nil, fmt.Errorf("making sandbox: %w", err)
+		return nil, fmt.Errorf("making sandbox: %w", errors.Join(cgroup.Failed(dir), err))
 	}
-	if image == "" {
-		err = c.Start(&own)
-	} else {
-		err = c.Restore(&own, image, false, false)
-	}
+	ns, _ := specutils.GetNS(specs.NetworkNamespace, spec)
+	err = ownPackets(ns.Path, func() error {
+		if image == "" {
+			return c.Start(&own)
+		}
+		return c.Restore(&own, image, false, false)
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting sandbox: %w", err), c.Destroy())
 	}
@@ -156,20 +164,29 @@ func beside(conf *config.Config, c *container.Container, args control.ExecArgs, 
 	return c.Execute(&own, &args)
 }
 
+// making is held while a box is made.
+var making sync.Mutex
+
 // newContainer does the part that uses what belongs to this process as a whole:
-// its control group, os.Stdin, os.Stdout and os.Stderr, and specutils.ExePath.
-func newContainer(conf *config.Config, program string, args container.Args, in, out *os.File) (c *container.Container, err error) {
-	err = cgroup.Alone(func() (err error) {
-		if err := keepPackets(); err != nil {
-			return err
+// os.Stdin, os.Stdout and os.Stderr, and specutils.ExePath. The package waits without
+// end for the kernel of a box, and every other box for this one: so what has not come
+// up in time is ended.
+func (d *Driver) newContainer(conf *config.Config, args container.Args, in, out *os.File) (*container.Container, error) {
+	making.Lock()
+	defer making.Unlock()
+	formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
+	os.Stdin, os.Stdout, os.Stderr = in, out, out
+	defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
+	specutils.ExePath = d.o.Init // it becomes cofferdam-runsc in the box's groups
+	late := time.AfterFunc(d.patience, func() {
+		if err := d.endStrays(args.BundleDir, "--bundle="+args.BundleDir); err != nil {
+			d.o.Log.Error("ending a box that does not start", slog.String("box", args.ID), slog.Any("err", err))
 		}
-		formerIn, formerOut, formerErr := os.Stdin, os.Stdout, os.Stderr
-		os.Stdin, os.Stdout, os.Stderr = in, out, out
-		defer func() { os.Stdin, os.Stdout, os.Stderr = formerIn, formerOut, formerErr }()
-		specutils.ExePath = program
-		c, err = container.New(conf, args)
-		return err
 	})
+	c, err := container.New(conf, args)
+	if !late.Stop() && err != nil {
+		err = fmt.Errorf("it was not up after %s: %w", d.patience, err)
+	}
 	return c, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/quota"
 	"cofferdam/sandbox/snapshot"
@@ -16,37 +15,51 @@ import (
 // Names in the folder of a snapshot.
 const (
 	memoryDir = "memory"
-	workImage = "work.img"
+	workImage = snapshot.Image
 )
 
-// Snapshot takes the box as it is under a new id while it goes on running.
-func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+// Snapshot takes the box, or its workspace, as it is under a new id while it goes on
+// running.
+func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
 	b.step.Lock()
 	defer b.step.Unlock()
-	if b.spec.SetupPhase {
-		return sandbox.Snapshot{}, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
-	}
-	if now := b.Life.Now().State; now.Over() || now == sandbox.Stopping { // its workspace is gone: what lies there now is the host's
-		return sandbox.Snapshot{}, conflict(b, "Snapshot", "take snapshot of")
-	}
-	need := b.memory() + used(b)
-	s, err := b.d.snapshots.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: sandbox.GVisor, Taken: time.Now()}, need)
+	s, err := takeOf(ctx, b, t)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	s.Kernel = b.d.checker.kernel()
-	if s.Key, err = b.d.key(b.spec); err == nil {
-		err = b.take(ctx, s)
-	}
-	if err != nil {
-		err = errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s))
-	} else {
-		err = b.d.snapshots.Keep(ctx, s)
-	}
-	if err != nil {
+	if err := b.d.snapshots.Keep(ctx, s); err != nil {
 		return sandbox.Snapshot{}, failed(b, "Snapshot", "take snapshot of", err)
 	}
 	return s.Snapshot, nil
+}
+
+// takeOf is a snapshot of the box that is not kept yet. step is held by the caller.
+func takeOf(ctx context.Context, b *box, t sandbox.Take) (*snapshot.Stored, error) {
+	if b.spec.SetupPhase {
+		return nil, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
+	}
+	if now := b.Life.Now().State; now.Over() || now == sandbox.Stopping { // its workspace is gone: what lies there now is the host's
+		return nil, conflict(b, "Snapshot", "take snapshot of")
+	}
+	need := used(b)
+	if t.Memory {
+		need += b.memory()
+	}
+	s, err := b.d.snapshots.Add(t, b.spec, need)
+	if err != nil {
+		return nil, err
+	}
+	if s.Memory {
+		s.Kernel = b.d.checker.kernel()
+		s.Key, err = b.d.key(b.spec)
+	}
+	if err == nil {
+		err = b.take(ctx, s)
+	}
+	if err != nil {
+		return nil, failed(b, "Snapshot", "take snapshot of", errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s)))
+	}
+	return s, nil
 }
 
 // take stops the box, writes down its memory and its workspace, and lets it go
@@ -54,6 +67,9 @@ func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 	if err := syncAll(b.path("work")); err != nil { // what is written now need not be while it stands still
 		return err
+	}
+	if !s.Memory && (b.rest.paused || b.rest.onDisk) { // nothing writes to it
+		return copyWorkspace(ctx, b, s)
 	}
 	if err := b.begin("Snapshot", "take snapshot of", "being copied"); err != nil {
 		return err
@@ -72,13 +88,19 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.container.Resume()) }()
-	// First the memory: gVisor writes to the workspace what it still has of it.
-	if err := os.Mkdir(s.Path(memoryDir), 0o700); err != nil {
-		return err
+	if s.Memory { // first: gVisor writes to the workspace what it still has of it
+		if err := os.Mkdir(s.Path(memoryDir), 0o700); err != nil {
+			return err
+		}
+		if err := writeDown(b.d.conf, b.container, s.Path(memoryDir)); err != nil {
+			return err
+		}
 	}
-	if err := writeDown(b.d.conf, b.container, s.Path(memoryDir)); err != nil {
-		return err
-	}
+	return copyWorkspace(ctx, b, s)
+}
+
+// copyWorkspace copies the workspace of a box that stands still.
+func copyWorkspace(ctx context.Context, b *box, s *snapshot.Stored) error {
 	if b.d.o.User || b.project != 0 || b.kept != nil && quota.Enforced(b.dir) {
 		return b.d.snapshots.CopyTree(ctx, b.path("work"), s.Path(snapshot.Tree))
 	}
@@ -92,16 +114,11 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 
 // openSnapshot returns a snapshot that this gVisor can read. It is not removed
 // until release is called.
-func (d *Driver) openSnapshot(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *snapshot.Stored, release func(), err error) {
-	s, release, err = d.snapshots.Open(ctx, scope, id)
+func (d *Driver) openSnapshot(ctx context.Context, spec sandbox.Spec) (s *snapshot.Stored, release func(), err error) {
+	s, release, err = d.snapshots.OpenMemory(ctx, spec)
 	if err == nil && s.Kernel != d.checker.kernel() {
 		release()
-		return nil, nil, missing("snapshot "+string(id), fmt.Sprintf("it was written by %s, and this is %s", s.Kernel, d.checker.kernel()), "remove it and take a new one", nil)
+		return nil, nil, missing("snapshot "+string(s.ID), fmt.Sprintf("it was written by %s, and this is %s", s.Kernel, d.checker.kernel()), "remove it and take a new one", nil)
 	}
 	return s, release, err
-}
-
-// RemoveSnapshot removes a snapshot. Boxes that were made from it go on.
-func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.snapshots.Remove(id)
 }

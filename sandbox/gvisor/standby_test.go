@@ -3,7 +3,6 @@ package gvisor
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"fmt"
 	"reflect"
 	"strings"
@@ -115,7 +114,7 @@ func TestFirstCommandWithInput(t *testing.T) {
 	waiting(t, d, 1)
 	b := newBox(t, d)
 	ctx := context.Background()
-	s, err := b.Snapshot(ctx, newSnapshotID())
+	s, err := b.Snapshot(ctx, sandbox.Take{ID: newSnapshotID(), Memory: true})
 	must(t, err)
 	for _, box := range []sandbox.Box{b, newBox(t, d, func(c *sandbox.Spec) { c.Snapshot = s.ID })} {
 		must(t, box.Start(ctx, sandbox.Command{ID: "in", Argv: []string{"cat"}, Stdin: true}))
@@ -134,20 +133,4 @@ func TestFirstCommandWithInput(t *testing.T) {
 		}
 	}
 	must(t, d.RemoveSnapshot(ctx, s.ID))
-}
-
-// TestStandbyProgram: it can write to its room alone, and has it where pid 1 thinks.
-func TestStandbyProgram(t *testing.T) {
-	f, err := elf.NewFile(bytes.NewReader(programOf(standbyCode, guest.StandbyRoom)))
-	if err != nil || len(f.Progs) != 2 || f.Progs[0].Flags != elf.PF_R|elf.PF_X {
-		t.Fatalf("%+v, %v", f, err)
-	}
-	if room := f.Progs[1]; room.Flags != elf.PF_R|elf.PF_W || room.Vaddr != guest.StandbyAt || room.Memsz != guest.StandbyRoom {
-		t.Errorf("%+v", room)
-	}
-	for _, word := range [][]byte{{0xbd, 0, 0, 0x50, 0}, {0xba, 0, 0, 1, 0}} { // mov ebp, StandbyAt; mov edx, StandbyRoom
-		if !bytes.Contains(standbyCode, word) || guest.StandbyAt != 0x500000 || guest.StandbyRoom != 0x10000 {
-			t.Errorf("% x is not in the program", word)
-		}
-	}
 }

@@ -138,7 +138,7 @@ func (b *box) toDisk(ctx context.Context) error {
 	}
 	b.rest.ends, b.rest.onDisk = ends, true
 	runs := b.container.Destroy()
-	if err = errors.Join(runs, b.d.cgroups.End(string(b.name))); err != nil {
+	if err = errors.Join(runs, b.d.groups.End(string(b.name))); err != nil {
 		// Something of it still runs beside what was written: neither may go on.
 		b.fail("its processes did not end: "+err.Error(), "the box could not be suspended")
 	}
@@ -185,9 +185,12 @@ func (b *box) restore(ctx context.Context) error {
 		b.fail("it could not be resumed: its memory on disk is not what was written", "the box could not be resumed")
 		return err
 	}
-	err := dropPackets(b.net.Path())
+	err := dropPackets(b.net)
 	if err == nil {
 		err = b.net.Renew()
+	}
+	if err == nil {
+		err = limit(b) // its groups ended with its processes
 	}
 	if err == nil {
 		b.container, err = launch(b, b.path(suspendedDir), b.rest.ends)
@@ -198,6 +201,7 @@ func (b *box) restore(ctx context.Context) error {
 		err = b.Host.Wake(ctx, identity(b.spec))
 	}
 	if err != nil {
+		err = short(b, err)
 		b.fail("it could not be resumed: "+err.Error(), "the box could not be resumed")
 		return failed(b, "Resume", "resume", err)
 	}

@@ -121,7 +121,7 @@ func must(t *testing.T, errs ...error) {
 func processes(t testing.TB, b sandbox.Box) []string {
 	t.Helper()
 	x := b.(*box)
-	data, err := os.ReadFile(x.d.cgroups.Dir("memory", string(x.name)) + "/cgroup.procs")
+	data, err := os.ReadFile(x.d.groups.Dir("memory", string(x.name)) + "/cgroup.procs")
 	if os.IsNotExist(err) {
 		return nil
 	}

@@ -18,13 +18,13 @@ func guards(b *box) watch.Box {
 	return watch.Box{
 		Commands: &b.commands, Life: b.Life,
 		Kill: func(ctx context.Context, id cofferdam.ExecID) error { return b.Host.Kill(ctx, id) },
-		Open: func(yield func(*os.File) bool) { // its kernel has all that its processes have
+		Open: func(yield func(*os.File, []string) bool) { // its kernel has all that its processes have
 			f, err := os.Open(fmt.Sprintf("/proc/%d/fd", b.pid.Load()))
 			if err != nil {
 				return // the box has just ended
 			}
 			defer f.Close()
-			yield(f)
+			yield(f, nil)
 		},
 		Full: func() { b.meter.Met(sandbox.ExhaustedDisk) },
 		End: func(why string) {

@@ -108,12 +108,12 @@ func (c *call) do(ctx context.Context) (reply, error) {
 		return c.create(ctx)
 	case opOffers:
 		return c.offers(ctx)
-	case opForget:
-		return reply{}, c.forget(ctx)
 	case opWorkspaces:
 		return c.workspaces(ctx)
 	case opDrop:
 		return reply{}, c.drop(ctx)
+	case opSnapshots, opSign, opForget, opDifferences, opRestore:
+		return c.checkpoint(ctx)
 	}
 	b, err := c.open(ctx)
 	if c.r.Op == opDestroy && err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
@@ -165,7 +165,10 @@ func (c *call) live(ctx context.Context, b sandbox.Box) (reply, error) {
 	case opResume:
 		return reply{}, b.Resume(ctx)
 	case opSnapshot:
-		s, err := b.Snapshot(ctx, c.r.Snapshot)
+		if c.r.Take == nil {
+			return reply{}, invalid("snapshot without what to take")
+		}
+		s, err := b.Snapshot(ctx, *c.r.Take)
 		return reply{Snapshot: &s}, err
 	}
 	return reply{}, invalid(fmt.Sprintf("there is no call %.40q", string(c.r.Op)))
@@ -193,15 +196,6 @@ func (c *call) offers(ctx context.Context) (reply, error) {
 		re.Offers = append(re.Offers, offers...)
 	}
 	return re, nil
-}
-
-// forget removes a snapshot, whichever driver has it.
-func (c *call) forget(ctx context.Context) error {
-	var errs []error
-	for _, d := range c.each() {
-		errs = append(errs, d.RemoveSnapshot(ctx, c.r.Snapshot))
-	}
-	return errors.Join(errs...)
 }
 
 func (c *call) list(ctx context.Context) (reply, error) {

@@ -88,12 +88,6 @@ func (c *Client) Offers(ctx context.Context) ([]sandbox.Offer, error) {
 	return re.Offers, err
 }
 
-// RemoveSnapshot removes a snapshot.
-func (c *Client) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
-	_, err := c.call(ctx, request{Op: opForget, Snapshot: id})
-	return err
-}
-
 // box is a sandbox.Box behind the socket.
 type box struct {
 	client *Client

@@ -52,7 +52,7 @@ func TestTwoServers(t *testing.T) {
 		_, create := c.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: sandbox.None, Image: "host"})
 		_, attach := b.Attach(ctx, "cat", sandbox.Offsets{}, nil)
 		_, wire := b.Wire(ctx)
-		_, snapshot := b.Snapshot(ctx, "s-0")
+		_, snapshot := b.Snapshot(ctx, sandbox.Take{ID: "s-0"})
 		return map[string]error{
 			"create": create, "start": start(b, "late", "touch late"), "attach": attach, "write": b.Write(ctx, "cat", []byte("late\n"), true),
 			"kill": b.Kill(ctx, "cat"), "wire": wire, "pause": b.Pause(ctx), "suspend": b.Suspend(ctx), "resume": b.Resume(ctx),

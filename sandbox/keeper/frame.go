@@ -17,7 +17,7 @@ import (
 
 // Version is spoken by both ends; they refuse any other. A change of the frames,
 // of a call or of what a word in one means takes the next.
-const Version = 3
+const Version = 4
 
 // Bounds of a connection.
 const (
@@ -79,6 +79,11 @@ const (
 
 	opWorkspaces op = "workspaces"
 	opDrop       op = "drop" // a workspace
+
+	opSnapshots   op = "snapshots"
+	opSign        op = "sign" // a snapshot
+	opDifferences op = "differences"
+	opRestore     op = "restore" // a workspace
 )
 
 // changes says whether a call may change anything: those need the fencing token
@@ -86,7 +91,7 @@ const (
 // what is acknowledged is given up.
 func (o op) changes() bool {
 	switch o {
-	case opHello, opClaim, opCheck, opList, opOffers, opOpen, opStatus, opJobs, opWait, opWorkspaces:
+	case opHello, opClaim, opCheck, opList, opOffers, opOpen, opStatus, opJobs, opWait, opWorkspaces, opSnapshots:
 		return false
 	}
 	return true
@@ -107,10 +112,17 @@ type request struct {
 	Snapshot sandbox.SnapshotID `json:"snapshot,omitempty"`
 
 	Workspace sandbox.WorkspaceID `json:"workspace,omitempty"`
+
+	Take    *sandbox.Take    `json:"take,omitempty"`
+	Note    []byte           `json:"note,omitempty"`
+	Compare *sandbox.Compare `json:"compare,omitempty"`
+	Restore *sandbox.Restore `json:"restore,omitempty"`
 }
 
 type reply struct {
-	Workspaces []sandbox.Workspace `json:"workspaces,omitempty"`
+	Workspaces  []sandbox.Workspace  `json:"workspaces,omitempty"`
+	Snapshots   []sandbox.Snapshot   `json:"snapshots,omitempty"`
+	Differences *sandbox.Differences `json:"differences,omitempty"`
 
 	Error    *wireError         `json:"error,omitempty"`
 	Findings []sandbox.Finding  `json:"findings,omitempty"`

@@ -44,8 +44,20 @@ func (r *resting) Suspend(context.Context) error { r.asked.Add(1); return nil }
 
 func (r *resting) Resume(context.Context) error { r.asked.Add(1); return nil }
 
-func (r *resting) Snapshot(_ context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	return sandbox.Snapshot{}, sandbox.CheckSnapshotID("test.Snapshot", id)
+func (r *resting) Snapshot(_ context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{}, t.Check("test.Snapshot")
+}
+
+func (r *resting) SignSnapshot(_ context.Context, id sandbox.SnapshotID, _ []byte) error {
+	return sandbox.CheckSnapshotID("test.SignSnapshot", id)
+}
+
+func (r *resting) Differences(_ context.Context, c sandbox.Compare) (sandbox.Differences, error) {
+	return sandbox.Differences{}, sandbox.CheckSnapshotID("test.Differences", c.From)
+}
+
+func (r *resting) RestoreWorkspace(_ context.Context, w sandbox.Restore) error {
+	return sandbox.CheckSnapshotID("test.RestoreWorkspace", w.Snapshot)
 }
 
 func (r *resting) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
@@ -79,10 +91,16 @@ func TestHostileCalls(t *testing.T) {
 		{"box that is a number", `{"op":"pause","box":1}`, "invalid"},
 		{"box that is a list", `{"op":"pause","box":["b-1"]}`, "invalid"},
 		{"snapshot without an id", `{"op":"snapshot","box":"b-1"}`, "invalid"},
-		{"snapshot with a path", `{"op":"snapshot","box":"b-1","snapshot":"../../../etc/cron.d/x"}`, "invalid"},
-		{"snapshot with a zero byte", `{"op":"snapshot","box":"b-1","snapshot":"s-\u0000"}`, "invalid"},
-		{"snapshot with a long id", `{"op":"snapshot","box":"b-1","snapshot":"` + long + `"}`, "invalid"},
-		{"snapshot of another type", `{"op":"snapshot","box":"b-1","snapshot":{"id":"s-1"}}`, "invalid"},
+		{"snapshot with a path", `{"op":"snapshot","box":"b-1","take":{"id":"../../../etc/cron.d/x"}}`, "invalid"},
+		{"snapshot with a zero byte", `{"op":"snapshot","box":"b-1","take":{"id":"s-\u0000"}}`, "invalid"},
+		{"snapshot with a long id", `{"op":"snapshot","box":"b-1","take":{"id":"` + long + `"}}`, "invalid"},
+		{"snapshot of another type", `{"op":"snapshot","box":"b-1","take":"s-1"}`, "invalid"},
+		{"snapshot with a comment of two lines", `{"op":"snapshot","box":"b-1","take":{"id":"s-00000000000000000000000000000000","comment":"a\nb"}}`, "invalid"},
+		{"signing a path", `{"op":"sign","snapshot":"../boxes","note":"QQ=="}`, "invalid"},
+		{"differences of nothing", `{"op":"differences"}`, "invalid"},
+		{"differences of a path", `{"op":"differences","compare":{"from":"../boxes"}}`, "invalid"},
+		{"putting back nothing", `{"op":"restore"}`, "invalid"},
+		{"putting back a path", `{"op":"restore","restore":{"snapshot":"../boxes"}}`, "invalid"},
 		{"forgetting a path", `{"op":"forget","snapshot":"../boxes"}`, "invalid"},
 		{"forgetting nothing", `{"op":"forget"}`, "invalid"},
 		{"waiting for a number", `{"op":"wait","box":"b-1","states":[1]}`, "invalid"},
@@ -102,7 +120,7 @@ func TestHostileCalls(t *testing.T) {
 			t.Errorf("%s: answered %+v, want %s", c.name, got.Error, c.want)
 		}
 	}
-	for _, op := range []string{"pause", "suspend", "resume", "snapshot", "forget"} { // who has no claim
+	for _, op := range []string{"pause", "suspend", "resume", "snapshot", "forget", "sign", "differences", "restore"} { // who has no claim
 		got := hostileCall(t, path, []byte(`{"op":"`+op+`","box":"b-1","snapshot":"s-1"}`), nil)
 		if got.Error == nil || cofferdam.ParseKind(got.Error.Kind) != cofferdam.Conflict {
 			t.Errorf("%s without a claim: answered %+v", op, got.Error)

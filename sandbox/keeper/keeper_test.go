@@ -267,7 +267,7 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = h.Error.unpack()
-		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "this keeper speaks version 3 of the keeper protocol, the caller version 7") {
+		if cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(err.Error(), "this keeper speaks version 4 of the keeper protocol, the caller version 7") {
 			t.Errorf("got %v", err)
 		}
 	})

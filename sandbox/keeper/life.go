@@ -34,11 +34,3 @@ func (b *box) Resume(ctx context.Context) error {
 	_, err := b.client.call(ctx, request{Op: opResume, Box: b.id})
 	return err
 }
-
-func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	re, err := b.client.call(ctx, request{Op: opSnapshot, Box: b.id, Snapshot: id})
-	if err != nil || re.Snapshot == nil {
-		return sandbox.Snapshot{}, err
-	}
-	return *re.Snapshot, nil
-}

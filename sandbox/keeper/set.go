@@ -131,32 +131,11 @@ func (s *Set) Open(ctx context.Context, id cofferdam.BoxID) (sandbox.Box, error)
 
 // List returns the boxes of every keeper.
 func (s *Set) List(ctx context.Context) ([]sandbox.Status, error) {
-	all, err := s.Client.List(ctx)
-	for _, e := range s.older {
-		c, joinErr := e.join(ctx)
-		var list []sandbox.Status
-		if joinErr == nil {
-			list, joinErr = c.List(ctx)
-		}
-		if joinErr != nil && !errors.Is(joinErr, errGone) && !e.left(joinErr) {
-			err = errors.Join(err, joinErr)
-		}
+	var all []sandbox.Status
+	err := s.every(ctx, func(c *Client) error {
+		list, err := c.List(ctx)
 		all = append(all, list...)
-	}
+		return err
+	})
 	return all, err
-}
-
-// RemoveSnapshot removes a snapshot, whichever keeper has it.
-func (s *Set) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
-	err := s.Client.RemoveSnapshot(ctx, id)
-	for _, e := range s.older {
-		c, joinErr := e.join(ctx)
-		if joinErr == nil {
-			joinErr = c.RemoveSnapshot(ctx, id)
-		}
-		if joinErr != nil && !errors.Is(joinErr, errGone) && !e.left(joinErr) {
-			err = errors.Join(err, joinErr)
-		}
-	}
-	return err
 }

@@ -56,7 +56,7 @@ func BenchmarkFromSnapshot(b *testing.B) {
 	image := smallImage(b)
 	first := newBox(b, d, func(s *sandbox.Spec) { s.Image = image })
 	sh(b, first, "true")
-	snap, err := first.Snapshot(context.Background(), "s-00000000000000000000000000000000")
+	snap, err := first.Snapshot(context.Background(), sandbox.Take{ID: "s-00000000000000000000000000000000", Memory: true})
 	if err != nil {
 		b.Fatal(err)
 	}

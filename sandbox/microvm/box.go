@@ -33,8 +33,9 @@ type box struct {
 	link    *link
 	wire    *wire
 
-	step sync.Mutex // held while it is paused, suspended, resumed or copied
-	rest string     // how it stands still, "" while it runs; guarded by step
+	step    sync.Mutex // held while it is paused, suspended, resumed or copied
+	rest    string     // how it stands still, "" while it runs; guarded by step
+	resting string     // names what is on disk of a suspended one, as it was written; guarded by step
 
 	mu   sync.Mutex
 	vm   vmm.Running // nil while it is suspended; guarded by mu

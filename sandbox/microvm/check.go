@@ -26,7 +26,7 @@ const (
 	fixKVM      = "run on a machine whose processor virtualises, with the kvm modules loaded; or ask for tier microvm-emulated, which is no security boundary"
 	fixLandlock = "use Linux 5.19 or newer with landlock in its lsm= list"
 	fixCgroups  = "mount the cgroup controllers cpu, memory and pids, writable"
-	fixRoot     = "run the keeper as root; or ask for tier microvm-emulated, which is no security boundary"
+	fixRoot     = "run server and keeper as root: sudo cofferdam serve; or ask for tier microvm-emulated, which is no security boundary"
 )
 
 // checker examines the host.

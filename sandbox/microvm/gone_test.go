@@ -9,6 +9,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/microvm/qemu"
 	"cofferdam/sandbox/microvm/vmm"
 )
@@ -16,16 +17,16 @@ import (
 // endedMachine has ended, and counts how often it was ended by its driver.
 type endedMachine struct {
 	vmm.Running
-	p    vmm.Process
+	p    cage.Process
 	ends int
 }
 
-func (m *endedMachine) Process() *vmm.Process { return &m.p }
+func (m *endedMachine) Process() *cage.Process { return &m.p }
 
 func (m *endedMachine) End() { m.ends++ }
 
 func newEnded() *endedMachine {
-	m := &endedMachine{p: vmm.Process{Ended: make(chan struct{}), Err: errors.New("signal: bus error")}}
+	m := &endedMachine{p: cage.Process{Ended: make(chan struct{}), Err: errors.New("signal: bus error")}}
 	close(m.p.Ended)
 	return m
 }

@@ -18,8 +18,8 @@ import (
 
 	"cofferdam"
 	"cofferdam/sandbox"
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/guest"
-	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/mount"
 )
 
@@ -172,18 +172,18 @@ const (
 // What it reads may be hostile: it has a root with no more in it, no network, a
 // user of its own without any right but to read files of every owner, and may
 // write its one file.
-func (d *Driver) rootMaker(mkfs, view, out string, list []entry) (vmm.Program, error) {
-	g := vmm.Program{
+func (d *Driver) rootMaker(mkfs, view, out string, list []entry) (cage.Program, error) {
+	g := cage.Program{
 		Path: mkfs, Root: view, Args: []string{"--quiet", "-x-1", "/out", "/image"}, UID: d.o.user(imageUser), Most: maxRoot,
 		Keep: []uintptr{unix.CAP_DAC_READ_SEARCH}, Landlock: true, Write: []string{"/out"},
-		Binds: []vmm.Bind{{From: out, To: "/out", Writable: true}},
+		Binds: []cage.Bind{{From: out, To: "/out", Writable: true}},
 	}
 	for _, e := range list {
 		info, err := os.Lstat(e.from)
 		if err != nil {
 			return g, err
 		}
-		b := vmm.Bind{From: e.from, To: "/image" + e.to}
+		b := cage.Bind{From: e.from, To: "/image" + e.to}
 		if info.Mode()&os.ModeSymlink != 0 {
 			if b.Link, err = os.Readlink(e.from); err != nil {
 				return g, err

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"cofferdam"
 	"cofferdam/sandbox"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/snapshot"
@@ -96,7 +98,36 @@ func (b *box) Suspend(ctx context.Context) error {
 		vm.End()
 	}
 	err = errors.Join(b.d.groups.End(string(b.spec.ID)), os.RemoveAll(b.memoryFile()))
-	return errors.Join(err, b.standStill(isSuspended, "its memory is on disk"))
+	var unseen error
+	b.resting, unseen = touched(b) // without it the box is refused when it is resumed
+	return errors.Join(err, unseen, b.standStill(isSuspended, "its memory is on disk"))
+}
+
+// touched names what a suspended box goes on from as it is: its memory and its
+// disks. Whatever is written to them later changes a time that only the kernel sets.
+func touched(b *box) (string, error) {
+	var all []string
+	for _, path := range []string{b.path(suspendedDir), b.path("machine.img"), b.workDisk()} {
+		one, err := snapshot.Touched(path)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, one)
+	}
+	return strings.Join(all, " "), nil
+}
+
+// untouched refuses to go on from what is not what was written: it would be the box.
+// It is not read for that, so that a large box is back as soon as a small one.
+func untouched(b *box) error {
+	now, err := touched(b)
+	if err == nil && now == b.resting {
+		return nil
+	}
+	return &cofferdam.Error{
+		Op: "microvm.Resume", Kind: cofferdam.Tampered, Subject: "resume of box " + string(b.spec.ID), Err: err,
+		Reason: "its memory or its workspace on disk is not what was written", Hint: "destroy it, and find out who can write to the state folder",
+	}
 }
 
 // stopAndWrite brings the talk to rest, stops the machine and writes it down.
@@ -188,19 +219,24 @@ func (b *box) Resume(ctx context.Context) error {
 		b.rest = ""
 		return b.GoOn("it was resumed", sandbox.ByCaller)
 	case b.rest == isSuspended:
-		return b.fromDisk(ctx)
+		return fromDisk(ctx, b)
 	}
 	return nil
 }
 
 // fromDisk lets a suspended box go on. One that cannot is failed.
-func (b *box) fromDisk(ctx context.Context) error {
-	if err := b.awaken(ctx, b.path(suspendedDir)); err != nil {
-		err = errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
+func fromDisk(ctx context.Context, b *box) error {
+	err := untouched(b)
+	if err == nil {
+		if err = b.awaken(ctx, b.path(suspendedDir)); err != nil {
+			err = errors.Join(err, lastWords(ctx, b.console, b.machine(), vmm.EndPatience))
+		}
+	}
+	if err != nil {
 		_ = b.Life.Move(sandbox.Failed, "it could not be resumed: "+err.Error(), sandbox.ByDriver)
 		return errors.Join(b.failed("Resume", err), b.Host.Close("the box could not be resumed"))
 	}
-	b.rest = ""
+	b.rest, b.resting = "", ""
 	if err := os.RemoveAll(b.path(suspendedDir)); err != nil {
 		return b.failed("Resume", err)
 	}

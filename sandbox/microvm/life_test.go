@@ -73,7 +73,7 @@ func startCounting(t *testing.T, b *box) {
 func testCopies(t *testing.T, b *box) {
 	ctx := context.Background()
 	id := sandbox.SnapshotID("s-" + strings.Repeat("0", 32))
-	s, err := b.Snapshot(ctx, id)
+	s, err := b.Snapshot(ctx, sandbox.Take{ID: id, Memory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,5 +198,37 @@ func testEnvironmentAtRest(t *testing.T, b *box) {
 		if got, _ := sh(t, b, fmt.Sprint("cat /env/", i+1)); got != "the first" {
 			t.Errorf("%s: %q", while.name, got)
 		}
+	}
+}
+
+// testChangedAtRest: who reads what a box left on disk changes nothing; one byte that
+// is written there, with the times of before, ends the box and not the next step.
+func testChangedAtRest(t *testing.T, b *box) {
+	ctx := context.Background()
+	memory := filepath.Join(b.path(suspendedDir), memoryCopy)
+	if err := b.Suspend(ctx); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(memory); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Resume(ctx), b.Suspend(ctx)); err != nil {
+		t.Fatalf("after it was read: %v", err)
+	}
+	f, err := os.OpenFile(memory, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte{1}, 1<<20)
+	if err := errors.Join(err, f.Close(), os.Chtimes(memory, before.ModTime(), before.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	err = b.Resume(ctx)
+	if st, e := b.Status(ctx); cofferdam.KindOf(err) != cofferdam.Tampered || e != nil || st.State != sandbox.Failed || b.machine() != nil {
+		t.Errorf("memory that was changed: %v, and it is %s, %v", err, st.State, e)
 	}
 }

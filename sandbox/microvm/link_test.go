@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/microvm/vmm"
 )
 
@@ -85,11 +86,11 @@ func TestLinkChangesLines(t *testing.T) {
 // endingMachine has only its end, which begins once it is asked for.
 type endingMachine struct {
 	vmm.Running
-	p   *vmm.Process
+	p   *cage.Process
 	end func()
 }
 
-func (m *endingMachine) Process() *vmm.Process {
+func (m *endingMachine) Process() *cage.Process {
 	m.end()
 	return m.p
 }
@@ -101,7 +102,7 @@ func TestLastWordsAreWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &vmm.Process{Ended: make(chan struct{})}
+	p := &cage.Process{Name: "qemu", Ended: make(chan struct{})}
 	m := &endingMachine{p: p, end: sync.OnceFunc(func() {
 		go func() {
 			time.Sleep(50 * time.Millisecond) // later than one that does not wait has looked
@@ -115,7 +116,7 @@ func TestLastWordsAreWaitedFor(t *testing.T) {
 	})}
 	c := newConsole()
 	c.follow(ours)
-	const want = "its console: Kernel panic; its monitor ended (signal: killed): it ran out"
+	const want = "its console: Kernel panic; qemu ended (signal: killed): it ran out"
 	if got := lastWords(t.Context(), c, m, time.Minute); got == nil || !strings.Contains(got.Error(), want) {
 		t.Errorf("%v, want %s", got, want)
 	}

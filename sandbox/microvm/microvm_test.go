@@ -207,6 +207,7 @@ func TestMachine(t *testing.T) {
 		{"gateway after that", testGateway},
 		{"copies", testCopies},
 		{"environment", testEnvironmentAtRest},
+		{"changed at rest", testChangedAtRest},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, b) }) {
 			t.Logf("its console: %s", b.console.last())

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam/sandbox/microvm/vmm"
+	"cofferdam/sandbox/cage"
 )
 
 // TestWhoReadsImages looks at the program that reads a hostile image, with a shell
@@ -45,7 +45,7 @@ cat /etc/shadow /image/../etc/shadow && echo host
 true </dev/tcp/127.0.0.1/22 && echo network
 head -c 5000000 /usr/bin/git /usr/bin/perl >/out
 echo over`
-	run := func(change func(*vmm.Program)) (status, said string, size int64) {
+	run := func(change func(*cage.Program)) (status, said string, size int64) {
 		t.Helper()
 		g, err := new(Driver).rootMaker("/usr/bin/bash", t.TempDir(), out, []entry{{filepath.Join(image, "closed"), "/closed"}})
 		if err != nil {
@@ -56,7 +56,7 @@ echo over`
 			t.Fatal(err)
 		}
 		g.Args, g.Files, g.Most = []string{"-c", tries}, []*os.File{begin}, 1<<20
-		g.Binds = append(g.Binds, vmm.Bind{From: spare, To: "/spare", Writable: true})
+		g.Binds = append(g.Binds, cage.Bind{From: spare, To: "/spare", Writable: true})
 		change(&g)
 		if err := os.Chown(out, g.UID, g.UID); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ echo over`
 		}
 		return string(data), p.Words(), info.Size()
 	}
-	status, said, size := run(func(*vmm.Program) {})
+	status, said, size := run(func(*cage.Program) {})
 	user := fmt.Sprint(firstUser + imageUser)
 	for _, want := range []string{
 		"Uid:\t" + strings.TrimSuffix(strings.Repeat(user+"\t", 4), "\t") + "\n", "Gid:\t" + strings.TrimSuffix(strings.Repeat(user+"\t", 4), "\t") + "\n",
@@ -100,10 +100,10 @@ echo over`
 	if data, err := os.ReadFile(spare); string(data) != "text\n" || err != nil {
 		t.Errorf("a file that it was not to write: %q, %v", data, err)
 	}
-	if _, said, _ = run(func(g *vmm.Program) { g.Landlock = false }); !strings.Contains(said, "wrote beyond") {
+	if _, said, _ = run(func(g *cage.Program) { g.Landlock = false }); !strings.Contains(said, "wrote beyond") {
 		t.Errorf("control: without Landlock it writes the spare file: %s", said)
 	}
-	if status, _, _ := run(func(g *vmm.Program) { g.UID, g.Keep = 0, nil }); !strings.Contains(status, "Uid:\t0\t") {
+	if status, _, _ := run(func(g *cage.Program) { g.UID, g.Keep = 0, nil }); !strings.Contains(status, "Uid:\t0\t") {
 		t.Errorf("control: the status of root: %s", status)
 	}
 }

@@ -16,43 +16,59 @@ import (
 
 // Names in the folder of a snapshot, beside those of a machine at rest.
 const (
-	workCopy    = "work.img"
+	workCopy    = snapshot.Image
 	machineCopy = "machine.img"
 )
 
-// Snapshot takes the box as it is under a new id while it goes on running.
-func (b *box) Snapshot(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
-	none := sandbox.Snapshot{}
-	if b.spec.SetupPhase {
-		return none, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
-	}
+// Snapshot takes the box, or its workspace, as it is under a new id while it goes on
+// running.
+func (b *box) Snapshot(ctx context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
 	b.step.Lock()
 	defer b.step.Unlock()
-	work, err := snapshot.Blocks(b.workDisk())
+	s, err := takeOf(ctx, b, t)
 	if err != nil {
-		return none, b.failed("Snapshot", err)
+		return sandbox.Snapshot{}, err
 	}
-	s, err := b.d.snapshots.Add(sandbox.Snapshot{ID: id, Box: b.spec.ID, Scope: b.spec.Scope, Tier: b.spec.Tier, Taken: time.Now()}, work+memoryUsed(b))
+	if err := b.d.snapshots.Keep(ctx, s); err != nil {
+		return sandbox.Snapshot{}, b.failed("Snapshot", err)
+	}
+	return s.Snapshot, nil
+}
+
+// takeOf is a snapshot of the box that is not kept yet. step is held by the caller.
+func takeOf(ctx context.Context, b *box, t sandbox.Take) (*snapshot.Stored, error) {
+	if b.spec.SetupPhase {
+		return nil, invalid("snapshot of box "+string(b.spec.ID), "its setup phase writes to an image that others will read", "take it of a box that has the environment")
+	}
+	need, err := snapshot.Blocks(b.workDisk())
 	if err != nil {
-		return none, b.failed("Snapshot", err)
+		return nil, b.failed("Snapshot", err)
 	}
-	if s.Key, err = b.key(ctx); err == nil {
+	if t.Memory {
+		need += memoryUsed(b)
+	}
+	s, err := b.d.snapshots.Add(t, b.spec, need)
+	if err != nil {
+		return nil, b.failed("Snapshot", err)
+	}
+	if s.Memory {
+		s.Key, err = b.key(ctx)
+	}
+	if err == nil {
 		err = b.take(ctx, s)
 	}
 	if err != nil {
-		err = errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s))
-	} else {
-		err = b.d.snapshots.Keep(ctx, s)
+		return nil, b.failed("Snapshot", errors.Join(b.d.snapshots.Explain(err), b.d.snapshots.Drop(s)))
 	}
-	if err != nil {
-		return none, b.failed("Snapshot", err)
-	}
-	return s.Snapshot, nil
+	return s, nil
 }
 
 // take stops the machine, writes it down with its workspace, and lets it go on.
 // What the machine has not yet written to its disk is in its memory.
 func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
+	if !s.Memory && b.rest == isSuspended { // its disk has all that it wrote
+		return snapshot.Copy(b.workDisk(), s.Path(workCopy))
+	}
 	if err := b.begin("Snapshot", "being copied"); err != nil {
 		return err
 	}
@@ -62,11 +78,27 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 		s.Paused = time.Since(stopped)
 		err = errors.Join(err, b.GoOn("its snapshot was taken", sandbox.ByDriver))
 	}()
+	if !s.Memory {
+		return takeWorkspace(ctx, b, s.Path(workCopy))
+	}
 	if err := b.stopAndWrite(ctx, s.Path("")); err != nil {
 		return err
 	}
 	s.Guest = b.Host.State()
 	return errors.Join(snapshot.Copy(b.workDisk(), s.Path(workCopy)), snapshot.Copy(b.path("machine.img"), s.Path(machineCopy)))
+}
+
+// takeWorkspace copies the workspace alone: pid 1 has the machine write all of it,
+// and its kernel writes nothing of its own accord while it stands still.
+func takeWorkspace(ctx context.Context, b *box, to string) error {
+	if err := b.Host.Quiet(ctx); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // half a talk with a monitor leaves both in doubt
+	if err := onMachine(b, func(vm vmm.Running) error { return vm.Pause(ctx) }); err != nil {
+		return err
+	}
+	return snapshot.Copy(b.workDisk(), to)
 }
 
 // key names all that boxes must have in common so that one can go on as another:
@@ -77,7 +109,7 @@ func (b *box) key(ctx context.Context) (string, error) {
 		return "", err
 	}
 	s := b.spec
-	s.ID, s.Snapshot, s.Hostname = "", "", ""
+	s.ID, s.Snapshot, s.Digest, s.Hostname, s.Workspace, s.Epoch = "", "", "", "", "", 0
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return "", err
@@ -93,7 +125,7 @@ func (b *box) key(ctx context.Context) (string, error) {
 // its own: memory, workspace and network are its own, name, machine id, entropy
 // and clock are new.
 func (b *box) fork(ctx context.Context) error {
-	s, release, err := b.d.snapshots.Open(ctx, b.spec.Scope, b.spec.Snapshot)
+	s, release, err := b.d.snapshots.OpenMemory(ctx, b.spec)
 	if err != nil {
 		return err
 	}
@@ -129,9 +161,4 @@ func (b *box) fork(ctx context.Context) error {
 	err = b.Life.Move(sandbox.Ready, "it goes on from a snapshot", sandbox.ByDriver)
 	b.Host.Release()
 	return err
-}
-
-// RemoveSnapshot removes a snapshot; boxes made from it have copies.
-func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.snapshots.Remove(id)
 }

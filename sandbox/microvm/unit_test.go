@@ -198,3 +198,54 @@ func TestMetadataIsDropped(t *testing.T) {
 		}
 	}
 }
+
+// TestRestIsProved: a box goes on from what it left on disk, memory, state, disk and
+// workspace, and from nothing else.
+func TestRestIsProved(t *testing.T) {
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &box{folder: folder{base: t.TempDir(), id: "b-1"}}
+	memory := filepath.Join(b.path(suspendedDir), memoryCopy)
+	if err := os.MkdirAll(b.path(suspendedDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if cofferdam.KindOf(untouched(b)) != cofferdam.Tampered {
+		t.Error("control: a box without a disk may go on")
+	}
+	for _, path := range []string{memory, filepath.Join(b.path(suspendedDir), stateFile), b.path("machine.img"), b.workDisk()} {
+		write(path, "as it was")
+	}
+	rested := func() {
+		var err error
+		if b.resting, err = touched(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rested()
+	for _, path := range []string{memory, filepath.Join(b.path(suspendedDir), stateFile), b.path("machine.img"), b.workDisk()} {
+		if _, err := os.ReadFile(path); err != nil || untouched(b) != nil {
+			t.Errorf("%s was read: %v, %v", path, err, untouched(b))
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, change := range map[string]func() error{
+			"a byte":       func() error { write(path, "as it wAs"); return os.Chtimes(path, info.ModTime(), info.ModTime()) },
+			"another file": func() error { write(path+".new", "as it was"); return os.Rename(path+".new", path) },
+			"none":         func() error { return os.Remove(path) },
+		} {
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			if err := untouched(b); cofferdam.KindOf(err) != cofferdam.Tampered || cofferdam.HintOf(err) == "" {
+				t.Errorf("%s, %s: %v", path, name, err)
+			}
+			write(path, "as it was")
+			rested()
+		}
+	}
+}

@@ -114,7 +114,7 @@ func TestFullDiskOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	snapshot := func() error {
-		_, err := b.Snapshot(ctx, sandbox.SnapshotID(cofferdam.NewID("s")))
+		_, err := b.Snapshot(ctx, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s")), Memory: true})
 		return err
 	}
 	for name, call := range map[string]func() error{"snapshot": snapshot, "suspend": func() error { return b.Suspend(ctx) }} {

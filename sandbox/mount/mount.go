@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/cgroup"
 )
 
 // FindProgram looks where programs are installed; a service's PATH often lacks
@@ -74,10 +73,7 @@ func Make(ctx context.Context, path string, size int64, journal bool) (err error
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cgroup.Start(cmd); err != nil {
-		return fmt.Errorf("starting %s: %w", Mkfs, err)
-	}
-	if err := cmd.Wait(); err != nil {
+	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %.300s", Mkfs, err, bytes.TrimSpace(out.Bytes()))
 	}
 	return nil

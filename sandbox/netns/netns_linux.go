@@ -28,7 +28,7 @@ type Namespace struct {
 // up in both families, IPv6 off elsewhere, and no queue attached.
 func New() (*Namespace, error) {
 	n := new(Namespace)
-	err := onOwnThread(func() error {
+	err := OnOwnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("making network namespace: %w", err)
 		}
@@ -65,7 +65,7 @@ func configure() error {
 // and routes into its own network when it starts, so that another one, for the
 // same box, finds none.
 func (n *Namespace) Renew() error {
-	return onOwnThread(func() error {
+	return OnOwnThread(func() error {
 		if err := control(n.ns, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
 			return fmt.Errorf("entering network namespace: %w", err)
 		}
@@ -122,7 +122,7 @@ func (n *Namespace) Queue() (*os.File, error) {
 		n.lent = nil
 	}
 	var queue *os.File
-	err := onOwnThread(func() error {
+	err := OnOwnThread(func() error {
 		if err := control(n.ns, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
 			return fmt.Errorf("entering network namespace: %w", err)
 		}

@@ -38,7 +38,7 @@ func newNamespace(t *testing.T) *Namespace {
 // inside runs fn in n.
 func inside(t *testing.T, n *Namespace, fn func() error) {
 	t.Helper()
-	err := onOwnThread(func() error {
+	err := OnOwnThread(func() error {
 		if err := control(n.ns, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func TestSignalIsNoWord(t *testing.T) {
 	_, project := person(t)
 	o := OneOff{
 		Init: initProgram(t), Workspace: project, Argv: []string{"touch", "made"}, Env: []string{"PATH=/usr/bin:/bin"},
-		Wire: func(tap *os.File) error { return tap.Close() },
+		Wire: func(tap *os.File, _ int) error { return tap.Close() },
 	}
 	p, err := startInit(starting{path: o.Init, once: true, apart: true, flags: unix.CLONE_NEWNET}, o.plan)
 	if err != nil {

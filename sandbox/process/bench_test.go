@@ -17,7 +17,7 @@ func BenchmarkOneOff(b *testing.B) {
 	home, project := person(b)
 	o := OneOff{Init: initProgram(b), Home: home, Workspace: project, Argv: []string{"/bin/true"}, Env: []string{"PATH=/usr/bin"}}
 	withWire := o
-	withWire.Wire = func(tap *os.File) error {
+	withWire.Wire = func(tap *os.File, _ int) error {
 		b.Cleanup(func() { tap.Close() })
 		return nil
 	}

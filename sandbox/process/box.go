@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +64,8 @@ func (b *box) Status(context.Context) (sandbox.Status, error) {
 	s.State, s.Reason = last.State, last.Reason
 	if why := b.condemned.Load(); s.State == sandbox.Failed && why != nil {
 		s.Reason = *why
-	} else if s.State == sandbox.Failed && b.d.groups.Events(string(b.spec.ID)).OOMKills > 0 {
-		s.Reason = fmt.Sprintf("it needed more memory than its limit of %d MiB", b.spec.Limits.Memory>>20)
+	} else if s.State == sandbox.Failed {
+		s.Reason = cmp.Or(b.d.groups.NoMemory(string(b.spec.ID), b.spec.Limits.Memory), s.Reason)
 	}
 	return s, nil
 }

@@ -85,7 +85,7 @@ func (c *checker) all(context.Context) []sandbox.Finding {
 		f := sandbox.Finding{Name: "process-" + p.layer, Level: sandbox.OK}
 		var err error
 		if f.Detail, err = p.run(); err != nil {
-			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer)
+			f.Level, f.Detail, f.Fix = sandbox.Fail, err.Error(), fixOf(p.layer, err)
 			switch {
 			case p.layer == layerUser && !inner:
 				f.Level = sandbox.Warn // only boxes of ordinary users need it
@@ -246,11 +246,7 @@ func userNamespace() (string, error) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
 	}
-	err := cgroup.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if err != nil {
+	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("making one: %w", err)
 	}
 	if restricted(restrictFile) {

@@ -16,6 +16,7 @@ import (
 	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/mount"
 	"cofferdam/sandbox/quota"
+	"cofferdam/sandbox/snapshot"
 	"cofferdam/sandbox/volume"
 	"cofferdam/sandbox/watch"
 )
@@ -50,6 +51,8 @@ type Driver struct {
 	projects *quota.Projects
 	keeps    *volume.Store // workspaces
 	checker  checker
+
+	snapshots snapshot.Store
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
@@ -75,6 +78,7 @@ func New(o Options) (*Driver, error) {
 		d.watched = true
 	}
 	d.checker = newChecker(o)
+	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshots"), string(sandbox.Process)
 	err = d.prepare()
 	if err == nil {
 		make := volume.Make
@@ -124,7 +128,7 @@ func (d *Driver) prepare() error {
 	for _, name := range folderNames {
 		errs = append(errs, watch.Remove(filepath.Join(d.o.Root, name)), os.MkdirAll(filepath.Join(d.o.Root, name), 0o700))
 	}
-	if err := errors.Join(append(errs, d.projects.EndLeftovers(d.o.Root))...); err != nil {
+	if err := errors.Join(append(errs, d.projects.EndLeftovers(d.o.Root), d.snapshots.Sweep())...); err != nil {
 		return fmt.Errorf("end what an earlier keeper left: %w", err)
 	}
 	return mount.Memory(filepath.Join(d.o.Root, "journal"), journalPercent)

@@ -146,6 +146,22 @@ func TestRestrictedUserNamespaces(t *testing.T) {
 	}
 }
 
+// TestFixOfTAP: who may not open the device is told to open it, not to load what is
+// loaded, also where pid 1 has only written why.
+func TestFixOfTAP(t *testing.T) {
+	if restricted(restrictFile) && os.Geteuid() != 0 {
+		t.Skip("AppArmor refuses before the device does, and its profile is the fix")
+	}
+	for text, want := range map[string]string{
+		"open /dev/net/tun: permission denied": "chmod 0666 /dev/net/tun", "open /dev/net/tun: no such file or directory": "modprobe tun", "make device: no such device": "modprobe tun",
+	} {
+		err := reported(opRun, wall.Report{Layer: wall.LayerTAP, Error: text})
+		if hint := cofferdam.HintOf(err); !strings.Contains(hint, want) || strings.Contains(hint, "modprobe") != (want == "modprobe tun") {
+			t.Errorf("%s: %s", text, hint)
+		}
+	}
+}
+
 // TestHostView has a box that sees the whole host, but for what is secret.
 func TestHostView(t *testing.T) {
 	home, _ := person(t)

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ var fixes = map[string]string{
 // missing is the error for a layer that the host does not offer.
 func missing(op, layer string, err error) error {
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Unavailable, Subject: "layer " + layer, Reason: err.Error(), Hint: fixOf(layer), Err: err,
+		Op: op, Kind: cofferdam.Unavailable, Subject: "layer " + layer, Reason: err.Error(), Hint: fixOf(layer, err), Err: err,
 	}
 }
 
@@ -50,10 +51,18 @@ func missing(op, layer string, err error) error {
 // from using user namespaces.
 const restrictFile = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
-// fixOf is the fix of a layer on this host.
-func fixOf(layer string) string {
-	return fixFor(layer, os.Geteuid(), restricted(restrictFile))
+// fixOf is the fix on this host of a layer that is missing for the reason err, which
+// may be what pid 1 wrote of it.
+func fixOf(layer string, err error) string {
+	fix := fixFor(layer, os.Geteuid(), restricted(restrictFile))
+	if layer == wall.LayerTAP && fix == fixes[layer] && strings.Contains(err.Error(), unix.EACCES.Error()) {
+		return closedTAP
+	}
+	return fix
 }
+
+// closedTAP is the fix where the device is there and not for this user.
+const closedTAP = "as root, once: chmod 0666 /dev/net/tun, as udev does; nobody gets a device by that in a network that is not theirs already"
 
 // fixFor is the fix of a layer for a user. AppArmor lets an ordinary user's
 // namespace come into being and takes its rights: what shows is the first layer
@@ -89,6 +98,8 @@ func namespaceError(s starting, err error) error {
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is not there", path)
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:

@@ -75,9 +75,10 @@ type OneOff struct {
 
 	// Wire is given the box's network device while the walls are built: a
 	// non-blocking TAP descriptor with Ethernet frames, which it owns from then
-	// on. The command does not start before it returns. Its error ends the box, and Run returns it. nil: the box has no network
-	// besides loopback.
-	Wire func(tap *os.File) error
+	// on; and the number of a process in that network. The command does not start
+	// before it returns. Its error ends the box, and Run returns it. nil: the box
+	// has no network besides loopback.
+	Wire func(tap *os.File, pid int) error
 
 	// Ended is called as soon as the command has ended by itself and how is known,
 	// while what it left behind is ended. Run waits for it. nil for none.
@@ -173,7 +174,7 @@ func (o OneOff) follow(p *pid1, tty *terminal) (wall.Report, error) {
 		case r.Stopped != 0:
 			tty.stopped(unix.Signal(r.Stopped))
 		case r.Wire && tap != nil && o.Wire != nil:
-			if err := o.Wire(tap); err != nil {
+			if err := o.Wire(tap, p.cmd.Process.Pid); err != nil {
 				return r, err
 			}
 			p.start.begun.Store(true)

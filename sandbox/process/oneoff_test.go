@@ -188,7 +188,7 @@ func TestOneOffNetwork(t *testing.T) {
 	heard, over := make(chan int, 1), make(chan struct{})
 	defer close(over)
 	o := OneOff{Init: initProgram(t), Workspace: project}
-	o.Wire = func(tap *os.File) error {
+	o.Wire = func(tap *os.File, _ int) error {
 		if _, err := os.Stat(filepath.Join(project, "began")); err == nil {
 			t.Error("the command runs before its wire is there")
 		}
@@ -209,7 +209,7 @@ func TestOneOffNetwork(t *testing.T) {
 	if n := <-heard; n < 14 {
 		t.Errorf("the wire gave %d bytes", n)
 	}
-	o.Wire = func(tap *os.File) error { return errors.Join(errors.New("no record"), tap.Close()) }
+	o.Wire = func(tap *os.File, _ int) error { return errors.Join(errors.New("no record"), tap.Close()) }
 	o.Argv = []string{"touch", "ran"}
 	if _, err := o.Run(t.Context()); err == nil || err.Error() != "no record" {
 		t.Errorf("a wire that is refused: %v", err)
@@ -295,7 +295,7 @@ func TestOneOffInterruptedBeforeItsCommand(t *testing.T) {
 	o := OneOff{
 		Init: initProgram(t), Workspace: project, Signals: signals, Argv: []string{"touch", "ran"}, Env: []string{"PATH=/usr/bin:/bin"},
 		Ended: func(sandbox.Result) { t.Error("a command that never began has ended") },
-		Wire: func(tap *os.File) error {
+		Wire: func(tap *os.File, _ int) error {
 			defer tap.Close()
 			signals <- syscall.SIGINT
 			return errors.New("it does not begin in any case")

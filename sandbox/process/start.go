@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam/sandbox/cgroup"
 	"cofferdam/sandbox/wall"
 )
 
@@ -96,7 +95,7 @@ func startInit(s starting, plan func() (wall.Plan, error)) (*pid1, error) {
 	var planned error
 	var planning sync.WaitGroup
 	planning.Go(func() { planned = keepPlan(planFile, plan) })
-	err = cgroup.Start(p.cmd)
+	err = p.cmd.Start()
 	if planning.Wait(); err != nil {
 		unix.Close(p.talk)
 		return nil, namespaceError(s, err)

@@ -40,7 +40,7 @@ func (d *Driver) Offers(context.Context) ([]sandbox.Offer, error) {
 func OfferOf(watched bool) sandbox.Offer {
 	o := sandbox.OfferOf(sandbox.Process)
 	o.Can = slices.DeleteFunc(slices.Clone(o.Can), func(c sandbox.Capability) bool {
-		return watched && c == sandbox.CanPause
+		return watched && (c == sandbox.CanPause || c == sandbox.CanCheckpoint)
 	})
 	return o
 }

@@ -32,7 +32,7 @@ func TestAsUser(t *testing.T) {
 	}
 	sandboxtest.RunAsUser(t, dir, "TestSuite", "TestLimitsAreNamed", "TestBoxFullOfProcesses", "TestNothingIsLeft", "TestNeighbours", "TestFolderImage", "TestSoak",
 		"TestUserWatched", "TestUserFullDisk", "TestUserLacks", "TestUserIDs", "TestUserIsKeptShort", "TestUserSharedMemoryCountsOnce", "TestUserSpawnCountsOnce", "TestUserHiddenMemory",
-		"TestUserPageTables", "TestUserHostView")
+		"TestUserForksCount", "TestUserPageTables", "TestUserHostView", "TestUserMovesWhatItHolds", "TestUserStandsStillUnseen", "TestUserRemovedProgramCounts")
 }
 
 func needUser(t *testing.T) {
@@ -236,8 +236,8 @@ print([os.wait()[1] for i in range(8)])'`
 }
 
 // What begins another program by vfork has its memory once: the kernel shows it for
-// both until the other program runs, here until somebody opens a pipe: for less than
-// the second in which that is believed.
+// both until the other program runs, here until somebody opens a pipe, however long
+// that takes.
 func TestUserSpawnCountsOnce(t *testing.T) {
 	needUser(t)
 	b := newBox(t, newDriver(t)) // of 256 MiB
@@ -246,7 +246,7 @@ import os, time
 os.mkfifo("/work/pipe")
 if os.fork() == 0:
     for i in range(3):
-        time.sleep(0.2); os.close(os.open("/work/pipe", os.O_WRONLY))
+        time.sleep(0.2 + i); os.close(os.open("/work/pipe", os.O_WRONLY))
     os._exit(0)
 x = bytearray(150 << 20)
 for i in range(3):
@@ -254,6 +254,30 @@ for i in range(3):
     print(os.waitpid(pid, 0)[1])'`
 	if got, r := sh(t, b, spawn); got != "0\n0\n0" || r.Exit != 0 || len(r.Exhausted) > 0 {
 		t.Errorf("150 MiB of 256 that begins programs: %q, %+v", got, r)
+	}
+}
+
+// What forks is no such thing: its children have what they write for themselves, however
+// short they live and whatever their parent has.
+func TestUserForksCount(t *testing.T) {
+	needUser(t)
+	b := newBox(t, newDriver(t)) // of 256 MiB
+	const forks = `exec python3 -c '
+import os, time
+x = bytearray(110 << 20)
+for i in range(%d):
+    made = []
+    for j in range(%d):
+        if (pid := os.fork()) == 0:
+            for at in range(0, len(x), 4096): x[at] = 1 # its own from now on
+            time.sleep(0.3); os._exit(0)
+        made.append(pid)
+    if any(os.waitpid(pid, 0)[1] for pid in made): print("ended"); break'`
+	if got, r := sh(t, b, fmt.Sprintf(forks, 3, 1)); got != "" || r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
+		t.Errorf("220 MiB of 256: %q, %+v", got, r)
+	}
+	if got, r := sh(t, b, fmt.Sprintf(forks, 10, 2)); got != "ended" && r.Signal == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+		t.Errorf("330 MiB of 256: %q, %+v", got, r)
 	}
 }
 

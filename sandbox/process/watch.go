@@ -50,6 +50,7 @@ func (b *box) beginWatch() (err error) {
 	if w.see.Proc, err = os.OpenRoot(w.root + "/proc"); err != nil {
 		return fmt.Errorf("watch box: %w", err)
 	}
+	w.see.Init = b.init.cmd.Process.Pid
 	w.see.Files = func() (sum int64) { // their sizes leave room for processes, but for the workspace's
 		for _, dir := range append(sized(), "/run") {
 			sum += w.used(dir)
@@ -103,7 +104,7 @@ func (w *watching) used(dir string) int64 {
 // guard has the kept workspace watched, which is a folder of the host's.
 func (b *box) guard() {
 	b.watching.folders = watch.Folders{b.kept.Watched(b.path("work"), watch.Box{
-		Commands: &b.watching.commands, Life: b.Life, Open: b.watching.see.Descriptors,
+		Commands: &b.watching.commands, Life: b.Life, Open: b.watching.see.Descriptors, Still: b.watching.see.Still,
 		Kill: func(ctx context.Context, id cofferdam.ExecID) error { return b.Host.Kill(ctx, id) },
 		Full: func() { b.meter.Met(sandbox.ExhaustedDisk) },
 		End: func(why string) {

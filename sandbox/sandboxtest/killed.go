@@ -157,7 +157,7 @@ func (k Killed) victim(t *testing.T, root, step string) {
 	b.shell(t, "head -c 16777216 /dev/urandom >/tmp/kept; head -c 16777216 /dev/urandom >/work/kept")
 	fmt.Println("sum", strings.TrimSpace(b.shell(t, sums)))
 	take := func() {
-		snap, err := b.Snapshot(ctx, sandbox.SnapshotID(cofferdam.NewID("s")))
+		snap, err := b.Snapshot(ctx, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s")), Memory: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,6 +31,7 @@ func Suite(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		{"stopped and going on", testStops},
 		{"snapshot and fork", testFork},
 		{"kept workspace", testKeep},
+		{"checkpoints", testCheckpoints},
 		{"specs that are refused", testRefusals},
 		{"results", testResults},
 		{"input", testInput},

@@ -87,7 +87,7 @@ func testStates(t *testing.T, s *subject) {
 		t.Error("who waits for its end is not told")
 	}
 	// Whatever it finds in the place of the box, it says nothing of that.
-	_, err = b.Snapshot(ctx, sandbox.SnapshotID(cofferdam.NewID("s")))
+	_, err = b.Snapshot(ctx, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s")), Memory: true})
 	allowed := []cofferdam.Kind{cofferdam.Conflict, cofferdam.NotFound, cofferdam.Unavailable, cofferdam.Invalid}
 	if !slices.Contains(allowed, cofferdam.KindOf(err)) {
 		t.Errorf("snapshot of a box that is gone: %v", err)
@@ -170,7 +170,7 @@ func testFork(t *testing.T, s *subject) {
 	b.shell(t, "echo old >/work/f; echo old >/tmp/f")
 	b.start(t, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countAloud}, Stdin: true})
 	id := sandbox.SnapshotID(cofferdam.NewID("s"))
-	snap, err := b.Snapshot(ctx, id)
+	snap, err := b.Snapshot(ctx, sandbox.Take{ID: id, Memory: true})
 	if !s.offers(t, sandbox.CanSnapshot, err) {
 		spec := sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: s.tier, Image: "host", Snapshot: id}
 		if _, err := s.Create(ctx, spec); err == nil {

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -106,11 +107,12 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 		"suspend": offered(sandbox.CanSuspend, b.Suspend),
 		"snapshot": offered(sandbox.CanSnapshot, func(ctx context.Context) error {
 			id := sandbox.SnapshotID(cofferdam.NewID("s"))
-			if _, err := b.Snapshot(ctx, id); err != nil {
+			if _, err := b.Snapshot(ctx, sandbox.Take{ID: id, Memory: true}); err != nil {
 				return err
 			}
 			return s.RemoveSnapshot(ctx, id)
 		}),
+		"checkpoint": offered(sandbox.CanCheckpoint, func(ctx context.Context) error { return s.checkpoint(ctx, b) }),
 	}
 	if !s.bounded() {
 		delete(calls, "wire")
@@ -120,7 +122,7 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 			delete(calls, name)
 		}
 	}
-	for _, name := range []string{"pause", "suspend", "resume", "snapshot", "run", "jobs"} {
+	for _, name := range []string{"pause", "suspend", "resume", "snapshot", "checkpoint", "run", "jobs"} {
 		if call := calls[name]; call != nil { // by somebody who goes away in the middle of it
 			calls[name+" briefly"] = func(ctx context.Context) error {
 				ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(rand.IntN(200))*time.Millisecond, errImpatient)
@@ -133,6 +135,16 @@ func (s *subject) calls(t *testing.T, b *testBox) map[string]func(context.Contex
 		}
 	}
 	return calls
+}
+
+// checkpoint takes one, compares it with the box and removes it.
+func (s *subject) checkpoint(ctx context.Context, b *testBox) error {
+	id := sandbox.SnapshotID(cofferdam.NewID("s"))
+	if _, err := b.Snapshot(ctx, sandbox.Take{ID: id}); err != nil {
+		return err
+	}
+	_, err := s.Differences(ctx, sandbox.Compare{From: id, Box: b.ID()})
+	return cmp.Or(s.RemoveSnapshot(context.WithoutCancel(ctx), id), err)
 }
 
 // again tries to make a second box of b's id. Once b is gone there may be one.

@@ -19,12 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
-	"cofferdam/sandbox/cgroup"
 )
 
 // Tree is the one folder of a snapshot that may hold anything: a workspace that
 // is no image. Everywhere else there are files alone.
 const Tree = "work"
+
+// Image is a workspace that is an image of a file system.
+const Image = "work.img"
 
 // digest is of all that a snapshot is: its description and its files.
 func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
@@ -46,7 +48,7 @@ func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
 				return err
 			}
 			return fs.SkipDir
-		case e.IsDir(), path == s.Path(description):
+		case e.IsDir(), isSaid(path[len(s.dir)+1:]):
 			return ctx.Err()
 		}
 		fmt.Fprintf(h, "%q\n", path[len(s.dir):])
@@ -63,9 +65,6 @@ func Copy(from, to string) error { return copyTo(from, to, unix.O_CREAT|unix.O_E
 
 // Fill is Copy to a file that is there, and empty.
 func Fill(from, to string) error { return copyTo(from, to, 0) }
-
-// copyChunk is copied at once: in some milliseconds.
-const copyChunk = 4 << 20
 
 // copyTo copies as a clone that shares the blocks where the file system can do
 // that, else the parts that hold something.
@@ -91,17 +90,8 @@ func copyTo(from, to string, flags int) (err error) {
 		return err
 	}
 	return eachData(src, info.Size(), func(off, end int64) error {
-		for at := off; at < end; at += copyChunk {
-			n := min(copyChunk, end-at)
-			err := cgroup.Outside(func() error { // the copy may be in memory
-				_, err := io.Copy(io.NewOffsetWriter(dst, at), io.NewSectionReader(src, at, n))
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := io.Copy(io.NewOffsetWriter(dst, off), io.NewSectionReader(src, off, end-off))
+		return err
 	})
 }
 
@@ -179,10 +169,7 @@ func (st *Store) run(ctx context.Context, program string, args ...string) error 
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cgroup.Start(cmd); err != nil {
-		return err
-	}
-	if err := cmd.Wait(); err != nil {
+	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: %.300s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	return nil
@@ -194,10 +181,10 @@ func Touched(path string) (string, error) {
 	return touched(path, func(string) bool { return false })
 }
 
-// stampOf is the same for the files of a snapshot but its description, whatever
+// stampOf is the same for the files of a snapshot but what is said of it, whatever
 // the snapshot's folder is called.
 func stampOf(dir string) (string, error) {
-	return touched(dir, func(name string) bool { return name == "." || name == description })
+	return touched(dir, func(name string) bool { return name == "." || isSaid(name) })
 }
 
 // whole is the stamp of a snapshot's files together with what its description says.

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,7 +49,9 @@ type Stored struct {
 	Kernel string      `json:"kernel,omitempty"` // that wrote it, where no other can read it
 	Guest  guest.State `json:"guest"`
 
-	dir string
+	dir     string
+	need    int64              // bytes that it may take
+	instead sandbox.SnapshotID // that goes once this one is whole; "": none
 }
 
 // Path is where a file of the snapshot is.
@@ -63,9 +66,9 @@ type Store struct {
 	Free int64
 
 	mu      sync.Mutex
-	adding  map[sandbox.SnapshotID]int64 // what is being taken, with the bytes that it may need; guarded by mu
-	readers map[sandbox.SnapshotID]int   // who uses each; guarded by mu
-	removed map[sandbox.SnapshotID]bool  // goes with its last reader; guarded by mu
+	adding  map[sandbox.SnapshotID]*Stored // what is being taken; guarded by mu
+	readers map[sandbox.SnapshotID]int     // who uses each; guarded by mu
+	removed map[sandbox.SnapshotID]bool    // goes with its last reader; guarded by mu
 
 	proving sync.Mutex
 	proved  map[string]cofferdam.Digest // of what was read, by the numbers and times of its files; guarded by proving
@@ -86,60 +89,107 @@ func (st *Store) Sweep() error {
 	return err
 }
 
-// Add begins a snapshot that will take about need bytes. The caller fills the
-// folder behind s.Path, and then calls Keep or Drop.
-func (st *Store) Add(s sandbox.Snapshot, need int64) (*Stored, error) {
-	if err := sandbox.CheckSnapshotID(st.op("Snapshot"), s.ID); err != nil {
+// Add begins a snapshot of a box of a spec that will take about need bytes. The
+// caller fills the folder behind s.Path, and then calls Keep or Drop.
+func (st *Store) Add(t sandbox.Take, spec sandbox.Spec, need int64) (*Stored, error) {
+	if err := t.Check(st.op("Snapshot")); err != nil {
 		return nil, err
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	dir := filepath.Join(st.Dir, string(s.ID))
-	_, taken := st.adding[s.ID]
+	dir := filepath.Join(st.Dir, string(t.ID))
+	_, taken := st.adding[t.ID]
 	if _, err := os.Lstat(dir); err == nil || taken {
-		return nil, &cofferdam.Error{
-			Op: st.op("Snapshot"), Kind: cofferdam.Conflict, Subject: "snapshot " + string(s.ID), Reason: "there is one already", Hint: "choose another id",
-		}
+		return nil, st.refuse(cofferdam.Conflict, t.ID, "there is one already", "choose another id")
 	}
-	number, size, err := st.sizes()
-	if err != nil {
+	s := &Stored{Snapshot: of(t, spec), dir: dir + unfinished, need: need}
+	if err := st.bounded(s, t.Spare); err != nil {
 		return nil, err
-	}
-	if number >= MaxSnapshots || size >= MaxBytes {
-		return nil, &cofferdam.Error{
-			Op: st.op("Snapshot"), Kind: cofferdam.Exhausted, Subject: "snapshot " + string(s.ID),
-			Reason: fmt.Sprintf("this host keeps %d snapshots of %d MiB already; its bounds are %d and %d MiB", number, size>>20, MaxSnapshots, int64(MaxBytes)>>20),
-			Hint:   "remove some that are not needed any more",
-		}
 	}
 	if err := st.room(need); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(os.RemoveAll(dir+unfinished), os.Mkdir(dir+unfinished, 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(s.dir), os.Mkdir(s.dir, 0o700)); err != nil {
 		return nil, err
 	}
 	if st.adding == nil {
-		st.adding = map[sandbox.SnapshotID]int64{}
+		st.adding = map[sandbox.SnapshotID]*Stored{}
 	}
-	st.adding[s.ID] = need
-	return &Stored{Snapshot: s, dir: dir + unfinished}, nil
+	st.adding[s.ID] = s
+	return s, nil
 }
 
-// sizes counts the snapshots and what they hold on disk. mu is held.
-func (st *Store) sizes() (number int, size int64, err error) {
-	entries, err := os.ReadDir(st.Dir)
-	for _, e := range entries {
-		var s Stored
-		data, err := os.ReadFile(filepath.Join(st.Dir, e.Name(), description))
-		if err == nil {
-			err = json.Unmarshal(data, &s)
-		}
-		if err != nil {
-			s.Size = 0 // a broken one counts by its number
-		}
-		number, size = number+1, size+s.Size
+// of is what is taken of a box of a spec. Its time is one that its description has
+// as it is.
+func of(t sandbox.Take, spec sandbox.Spec) sandbox.Snapshot {
+	s := sandbox.Snapshot{
+		ID: t.ID, Label: t.Label, Box: spec.ID, Workspace: spec.Workspace, Scope: spec.Scope, Tier: spec.Tier, Memory: t.Memory,
+		Taken: time.Now().UTC().Round(0),
 	}
-	return number, size, err
+	s.Parent = cmp.Or(s.Parent, spec.Snapshot)
+	return s
+}
+
+// refuse is the error of a snapshot that cannot be taken.
+func (st *Store) refuse(kind cofferdam.Kind, id sandbox.SnapshotID, reason, hint string) error {
+	return &cofferdam.Error{Op: st.op("Snapshot"), Kind: kind, Subject: "snapshot " + string(id), Reason: reason, Hint: hint}
+}
+
+// bounded refuses a snapshot beyond the bounds of the host or of its session, and
+// notes which automatic one of the session it takes the place of. mu is held.
+func (st *Store) bounded(s *Stored, spare sandbox.SnapshotID) error {
+	all, err := st.read()
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	var mine []sandbox.Snapshot
+	for _, other := range all {
+		size += other.Size
+		if s.Session != "" && other.Session == s.Session && other.Scope == s.Scope {
+			mine = append(mine, other)
+		}
+	}
+	number := len(all) + len(st.adding)
+	if number >= MaxSnapshots || size >= MaxBytes {
+		return st.refuse(cofferdam.Exhausted, s.ID,
+			fmt.Sprintf("this host keeps %d snapshots of %d MiB already; its bounds are %d and %d MiB", number, size>>20, MaxSnapshots, int64(MaxBytes)>>20),
+			"remove some that are not needed any more")
+	}
+	return st.placed(s, mine, spare)
+}
+
+// placed finds a place for s among those of its session, the oldest first, and those
+// that are being taken. mu is held.
+func (st *Store) placed(s *Stored, mine []sandbox.Snapshot, spare sandbox.SnapshotID) error {
+	going := map[sandbox.SnapshotID]bool{}
+	kept := len(mine)
+	for _, other := range st.adding {
+		if s.Session == "" || other.Session != s.Session || other.Scope != s.Scope {
+			continue
+		}
+		mine = append(mine, other.Snapshot)
+		if kept++; other.instead != "" {
+			going[other.instead] = true
+			kept--
+		}
+	}
+	for _, other := range mine {
+		if other.Order == s.Order {
+			return st.refuse(cofferdam.Conflict, s.ID, "its session has a "+s.Name()+" already", "choose the next number")
+		}
+	}
+	if kept < sandbox.MaxOfSession {
+		return nil
+	}
+	for _, other := range mine {
+		if other.Automatic && other.ID != spare && !going[other.ID] && st.adding[other.ID] == nil {
+			s.instead = other.ID
+			return nil
+		}
+	}
+	return st.refuse(cofferdam.Exhausted, s.ID, fmt.Sprintf("its session has %d of %d already, and none of them may go by itself", kept, sandbox.MaxOfSession),
+		"remove one: the oldest is "+mine[0].Name())
 }
 
 // Room refuses to have need bytes written beside the snapshots if less than
@@ -157,8 +207,8 @@ func (st *Store) room(need int64) error {
 	if err := unix.Statfs(st.Dir, &fs); err != nil {
 		return &os.PathError{Op: "looking at", Path: st.Dir, Err: err}
 	}
-	for _, n := range st.adding {
-		need += n
+	for _, s := range st.adding {
+		need += s.need
 	}
 	free, keep := int64(fs.Bavail)*fs.Bsize, cmp.Or(st.Free, KeepFree)
 	if free-need >= keep {
@@ -198,6 +248,9 @@ func (st *Store) Keep(ctx context.Context, s *Stored) error {
 		return errors.Join(st.Explain(err), os.RemoveAll(s.dir))
 	}
 	s.dir = dir
+	if s.instead != "" {
+		_ = st.remove(s.instead) // what cannot go now goes with the next one
+	}
 	st.proving.Lock()
 	defer st.proving.Unlock()
 	st.remember(stamp, s.Digest)
@@ -241,9 +294,19 @@ func (s *Stored) describe(ctx context.Context, st *Store) (string, error) {
 	return whole(before, data), err
 }
 
-// Open returns a snapshot whose every byte is what was kept. It is not removed
-// until release is called.
-func (st *Store) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID) (s *Stored, release func(), err error) {
+// OpenMemory is Open for a box that goes on from a snapshot.
+func (st *Store) OpenMemory(ctx context.Context, spec sandbox.Spec) (s *Stored, release func(), err error) {
+	s, release, err = st.Open(ctx, spec.Scope, spec.Snapshot, spec.Digest)
+	if err == nil && !s.Memory {
+		release()
+		return nil, nil, sandbox.Refuse(st.op("Create"), "snapshot "+string(spec.Snapshot), "it holds a workspace and nothing that runs", "put the workspace back, and start a box that has it")
+	}
+	return s, release, err
+}
+
+// Open returns a snapshot whose every byte is what was kept, and whose digest is
+// want, unless that is "". It is not removed until release is called.
+func (st *Store) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.SnapshotID, want cofferdam.Digest) (s *Stored, release func(), err error) {
 	if err := sandbox.CheckSnapshotID(st.op("Create"), id); err != nil {
 		return nil, nil, err
 	}
@@ -264,6 +327,9 @@ func (st *Store) Open(ctx context.Context, scope cofferdam.Scope, id sandbox.Sna
 	}
 	if err == nil && s.ID != id {
 		err = errors.New("it is another one")
+	}
+	if err == nil && want != "" && s.Digest != want {
+		err = fmt.Errorf("its digest is %s, not %s as it was signed", s.Digest, want)
 	}
 	if err != nil {
 		st.giveBack(id)
@@ -341,37 +407,6 @@ func (st *Store) remember(stamp string, d cofferdam.Digest) {
 		st.proved = map[string]cofferdam.Digest{}
 	}
 	st.proved[stamp] = d
-}
-
-// Remove removes a snapshot. Who uses it goes on, and nobody finds it any more.
-func (st *Store) Remove(id sandbox.SnapshotID) error {
-	if err := sandbox.CheckSnapshotID(st.op("RemoveSnapshot"), id); err != nil {
-		return err
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	dir := filepath.Join(st.Dir, string(id))
-	err := os.Remove(filepath.Join(dir, description))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err == nil && st.readers[id] > 0 {
-		if st.removed == nil {
-			st.removed = map[sandbox.SnapshotID]bool{}
-		}
-		st.removed[id] = true
-		return nil
-	}
-	if err == nil {
-		err = os.RemoveAll(dir)
-	}
-	if err != nil {
-		return &cofferdam.Error{
-			Op: st.op("RemoveSnapshot"), Kind: cofferdam.Internal, Subject: "snapshot " + string(id), Reason: err.Error(), Err: err,
-			Hint: "remove its folder in the state folder",
-		}
-	}
-	return nil
 }
 
 func (st *Store) op(name string) string { return st.Tier + "." + name }

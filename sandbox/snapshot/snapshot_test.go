@@ -48,7 +48,7 @@ func fill(s *Stored) error {
 // keep takes a snapshot.
 func keep(t *testing.T, st *Store, id sandbox.SnapshotID) *Stored {
 	t.Helper()
-	s, err := st.Add(sandbox.Snapshot{ID: id}, 0)
+	s, err := st.Add(sandbox.Take{ID: id, Memory: true}, sandbox.Spec{}, 0)
 	must(t, err)
 	must(t, fill(s), st.Keep(t.Context(), s))
 	return s
@@ -69,10 +69,10 @@ func list(t *testing.T, st *Store) (names []string) {
 func TestHalfIsSwept(t *testing.T) {
 	st := newStore(t)
 	whole := keep(t, st, newID())
-	taking, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
+	taking, err := st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
 	must(t, err)
 	must(t, fill(taking))
-	described, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
+	described, err := st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
 	must(t, err)
 	must(t, fill(described))
 	_, err = described.describe(t.Context(), st)
@@ -81,14 +81,14 @@ func TestHalfIsSwept(t *testing.T) {
 	must(t, os.Remove(removing.Path(description)))
 	next := &Store{Dir: st.Dir, Tier: "test"}
 	for name, s := range map[string]*Stored{"half taken": taking, "not renamed": described, "half removed": removing} {
-		_, _, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID)
+		_, _, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID, "")
 		wantKind(t, name, err, cofferdam.NotFound)
 	}
 	must(t, next.Sweep())
 	if got := list(t, next); len(got) != 1 || got[0] != string(whole.ID) {
 		t.Errorf("left: %q, want only the whole one", got)
 	}
-	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, whole.ID)
+	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, whole.ID, "")
 	must(t, err)
 	release()
 }
@@ -131,14 +131,14 @@ func TestTamperedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := newStore(t)
 			s, early := keep(t, st, newID()), keep(t, st, newID())
-			_, release, err := st.Open(t.Context(), cofferdam.Scope{}, s.ID)
+			_, release, err := st.Open(t.Context(), cofferdam.Scope{}, s.ID, "")
 			must(t, err)
 			release()
 			must(t, change(s), change(early)) // early was never opened: Keep alone has read it
-			_, _, err = st.Open(t.Context(), cofferdam.Scope{}, early.ID)
+			_, _, err = st.Open(t.Context(), cofferdam.Scope{}, early.ID, "")
 			wantKind(t, "open what was kept", err, cofferdam.Tampered)
 			must(t, st.Remove(early.ID))
-			_, _, err = st.Open(t.Context(), cofferdam.Scope{}, s.ID)
+			_, _, err = st.Open(t.Context(), cofferdam.Scope{}, s.ID, "")
 			wantKind(t, "open", err, cofferdam.Tampered)
 			must(t, st.Remove(s.ID))
 			if got := list(t, st); len(got) != 0 {
@@ -154,7 +154,7 @@ func TestReadOnce(t *testing.T) {
 	st := newStore(t)
 	s := keep(t, st, newID())
 	for range 2 {
-		_, release, err := st.Open(t.Context(), cofferdam.Scope{}, s.ID)
+		_, release, err := st.Open(t.Context(), cofferdam.Scope{}, s.ID, "")
 		must(t, err)
 		release()
 	}
@@ -162,7 +162,7 @@ func TestReadOnce(t *testing.T) {
 		t.Errorf("%d stamps, want the one of Keep", len(st.proved))
 	}
 	next := &Store{Dir: st.Dir, Tier: "test"}
-	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID)
+	_, release, err := next.Open(t.Context(), cofferdam.Scope{}, s.ID, "")
 	must(t, err)
 	release()
 	if len(next.proved) != 1 {
@@ -175,29 +175,29 @@ func TestReadOnce(t *testing.T) {
 func TestBounds(t *testing.T) {
 	st := newStore(t)
 	for _, bad := range []sandbox.SnapshotID{"", "s-1", "../../etc", "s-0123456789abcdef0123456789abcdeF", "s-0123456789abcdef0123456789abcdef\n"} {
-		_, err := st.Add(sandbox.Snapshot{ID: bad}, 0)
+		_, err := st.Add(sandbox.Take{ID: bad, Memory: true}, sandbox.Spec{}, 0)
 		wantKind(t, "add", err, cofferdam.Invalid)
-		_, _, err = st.Open(t.Context(), cofferdam.Scope{}, bad)
+		_, _, err = st.Open(t.Context(), cofferdam.Scope{}, bad, "")
 		wantKind(t, "open", err, cofferdam.Invalid)
 		wantKind(t, "remove", st.Remove(bad), cofferdam.Invalid)
 	}
 	const all = 1 << 60
-	_, err := st.Add(sandbox.Snapshot{ID: newID()}, all)
+	_, err := st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, all)
 	wantKind(t, "more than the disk", err, cofferdam.Exhausted)
-	first, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
+	first, err := st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
 	must(t, err)
-	st.adding[first.ID] = all
-	_, err = st.Add(sandbox.Snapshot{ID: newID()}, 0)
+	st.adding[first.ID].need = all
+	_, err = st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
 	wantKind(t, "beside one that may need the disk", err, cofferdam.Exhausted)
 	wantKind(t, "room", st.Room(0), cofferdam.Exhausted)
-	_, err = st.Add(sandbox.Snapshot{ID: first.ID}, 0)
+	_, err = st.Add(sandbox.Take{ID: first.ID, Memory: true}, sandbox.Spec{}, 0)
 	wantKind(t, "twice at once", err, cofferdam.Conflict)
 	must(t, st.Drop(first), st.Room(0))
 	for range MaxSnapshots {
-		_, err := st.Add(sandbox.Snapshot{ID: newID()}, 0)
+		_, err := st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
 		must(t, err)
 	}
-	_, err = st.Add(sandbox.Snapshot{ID: newID()}, 0)
+	_, err = st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
 	wantKind(t, "too many", err, cofferdam.Exhausted)
 }
 
@@ -207,12 +207,12 @@ func TestRemovedUnderAReader(t *testing.T) {
 	st := newStore(t)
 	id := newID()
 	keep(t, st, id)
-	s, release, err := st.Open(t.Context(), cofferdam.Scope{}, id)
+	s, release, err := st.Open(t.Context(), cofferdam.Scope{}, id, "")
 	must(t, err)
 	must(t, st.Remove(id), st.Remove(id))
-	_, _, err = st.Open(t.Context(), cofferdam.Scope{}, id)
+	_, _, err = st.Open(t.Context(), cofferdam.Scope{}, id, "")
 	wantKind(t, "open", err, cofferdam.NotFound)
-	_, err = st.Add(sandbox.Snapshot{ID: id}, 0)
+	_, err = st.Add(sandbox.Take{ID: id, Memory: true}, sandbox.Spec{}, 0)
 	wantKind(t, "add", err, cofferdam.Conflict)
 	if data, err := os.ReadFile(s.Path("memory")); err != nil || string(data) != "memory" {
 		t.Errorf("the reader: %q, %v", data, err)
@@ -243,7 +243,7 @@ func TestManyAtOnce(t *testing.T) {
 				id := ids[(i+round)%len(ids)]
 				switch i % 4 {
 				case 0:
-					s, err := st.Add(sandbox.Snapshot{ID: id}, 0)
+					s, err := st.Add(sandbox.Take{ID: id, Memory: true}, sandbox.Spec{}, 0)
 					if check("add", err); err != nil {
 						continue
 					}
@@ -253,7 +253,7 @@ func TestManyAtOnce(t *testing.T) {
 						check("keep", errors.Join(fill(s), st.Keep(t.Context(), s)))
 					}
 				case 1, 2:
-					s, release, err := st.Open(t.Context(), cofferdam.Scope{}, id)
+					s, release, err := st.Open(t.Context(), cofferdam.Scope{}, id, "")
 					if check("open", err); err != nil {
 						continue
 					}

@@ -233,11 +233,7 @@ func (s *Store) take(ctx context.Context, w Want, ready string) (*Hold, error) {
 		return nil, err
 	}
 	if w.Epoch < a.Epoch {
-		return nil, &cofferdam.Error{
-			Op: opAttach, Kind: cofferdam.Conflict, Subject: "workspace " + string(w.ID),
-			Reason: fmt.Sprintf("it was asked for with epoch %d, and epoch %d has had it", w.Epoch, a.Epoch),
-			Hint:   "a later session goes on with it; this one is over",
-		}
+		return nil, late(opAttach, w.ID, w.Epoch, a.Epoch)
 	}
 	if !fresh {
 		if err := s.bearable(ctx, &a); err != nil {

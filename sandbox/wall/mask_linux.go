@@ -11,6 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// mask is where the files are made that an overlay puts over what is hidden: in the
+// root that enter leaves, which takes it along. To take each away by itself would
+// wait for the whole kernel. What is needed of the host's /dev is open by then.
+const mask = "/dev"
+
 // deafen puts an overlay over a folder. A socket hears by its inode, and in the
 // overlay it has another one, whenever it was made. What is hidden in the folder
 // is so by its name there: over a file that the host replaces by another one, as
@@ -22,14 +27,10 @@ func (b *builder) deafen(to string) error {
 		return nil // nothing is in sight there
 	}
 	defer unix.Close(fd)
-	mask := base + "/.mask"
-	if err := os.Mkdir(mask, 0o755); err != nil {
-		return err
-	}
 	if err := unix.Mount("mask", mask, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size="+strconv.Itoa(rootSize)); err != nil {
 		return err
 	}
-	names, err := b.mask(fd, to, mask)
+	names, err := b.mask(fd, to)
 	if err == nil {
 		dir := "/proc/self/fd/" + strconv.Itoa(fd)
 		if unix.Mount("overlay", dir, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+mask+":"+dir) == nil {
@@ -38,14 +39,13 @@ func (b *builder) deafen(to string) error {
 			}
 		}
 	}
-	// The overlay keeps it, and nobody else.
-	return errors.Join(err, unix.Unmount(mask, unix.MNT_DETACH), os.Remove(mask))
+	return err
 }
 
 // mask makes a closed file for everything that the plan hides in the open folder
 // that is at to, unless a link is on the way or there: it stays one. It returns
 // what it made closed, by its path in the box.
-func (b *builder) mask(folder int, to, mask string) (names []string, err error) {
+func (b *builder) mask(folder int, to string) (names []string, err error) {
 	for _, m := range b.p.Mounts {
 		rel, below := strings.CutPrefix(m.To, to+"/")
 		if m.Kind != Hidden || !below {
@@ -56,7 +56,7 @@ func (b *builder) mask(folder int, to, mask string) (names []string, err error) 
 			continue // cover says what to do with it
 		}
 		unix.Close(fd)
-		if err := maskParents(folder, rel, mask); err != nil {
+		if err := maskParents(folder, rel); err != nil {
 			return nil, err
 		}
 		fd, err = unix.Open(mask+"/"+rel, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0)
@@ -73,7 +73,7 @@ func (b *builder) mask(folder int, to, mask string) (names []string, err error) 
 }
 
 // maskParents makes the folders above a path, with the modes that they have.
-func maskParents(folder int, rel, mask string) error {
+func maskParents(folder int, rel string) error {
 	for i, c := range rel {
 		if c != '/' {
 			continue

@@ -15,6 +15,8 @@ const endPatience = 30 * time.Second
 
 // Commands are those of a box that run. The zero value has none.
 type Commands struct {
+	turn sync.Mutex // held while none may begin
+
 	mu  sync.Mutex
 	ids map[cofferdam.ExecID]string // why each was ended; "" if it was not; guarded by mu
 }
@@ -26,9 +28,11 @@ func (c *Commands) Count() int {
 	return len(c.ids)
 }
 
-// Begin is called when a command starts; what it returns completes the result,
-// after met has.
+// Begin is called when a command starts, which waits while the box stands still to be
+// counted; what it returns completes the result, after met has.
 func (c *Commands) Begin(id cofferdam.ExecID, met func(*sandbox.Result)) func(*sandbox.Result) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ids == nil {

@@ -33,9 +33,11 @@ type Box struct {
 	Commands *Commands
 	Kill     func(context.Context, cofferdam.ExecID) error // ends a command with all it started
 	Life     *sandbox.Life
-	// Open opens the folders of descriptors, in /proc, of whoever may have files of
-	// the folder open, and closes them again.
-	Open  iter.Seq[*os.File]
+	// Open opens folders of /proc with links to what those have open who may have files
+	// of the folder open, and closes them again. The names are of those links; nil: all.
+	Open iter.Seq2[*os.File, []string]
+	// Still stops all that may write to the folder; nil: nothing does that.
+	Still func(context.Context) (Stillness, error)
 	Full  func()           // a folder holds more than it may
 	End   func(why string) // ends the box
 	Fault func(error)      // it could not be counted this time
@@ -55,9 +57,13 @@ type Folder struct {
 	done chan struct{}
 
 	// The loop's own.
-	mark    Usage // what it may hold: its size, or, once it was over, what was left then
-	free    int64 // on its disk at the last count, in bytes
-	warned  bool  // mark is not its size
+	space   func(dir string) (Usage, error) // what is free on its disk
+	mark    Usage                           // what it may hold: its size, or, once it was over, what was left then
+	free    Usage                           // on its disk at the last count
+	known   Usage                           // what it held when it was last counted for sure
+	peak    Usage                           // the most that was free on its disk since then
+	unsure  int                             // counts, one after the other, for which not all of the box stood still
+	warned  bool                            // mark is not its size
 	counted time.Time
 	took    time.Duration
 }
@@ -65,7 +71,7 @@ type Folder struct {
 // NewFolder returns what watches dir, which may hold most and holds held bytes
 // already. In what is said to people its name is that of dir, below "/".
 func NewFolder(dir string, most Usage, held int64, box Box) *Folder {
-	f := &Folder{box: box, dir: dir, most: most, done: make(chan struct{}), mark: most}
+	f := &Folder{box: box, dir: dir, most: most, done: make(chan struct{}), space: space, mark: most, known: Usage{Bytes: held}}
 	f.mark.Bytes = max(most.Bytes, held+Slack)
 	f.held.Store(held)
 	return f
@@ -105,6 +111,7 @@ func (l Folders) Begin() {
 	for _, f := range l {
 		ctx, stop := context.WithCancel(context.Background())
 		f.stop = stop
+		f.peak, _ = f.space(f.dir) // before a command can take of it; a count says why if it cannot be seen
 		go f.run(ctx)
 	}
 }
@@ -145,12 +152,12 @@ func (f *Folder) due() bool {
 		return false // it writes nothing, and its commands take no call
 	}
 	since := time.Since(f.counted)
-	var st unix.Statfs_t
-	if unix.Statfs(f.dir, &st) != nil {
+	free, err := f.space(f.dir)
+	if err != nil {
 		return since >= folderShare*f.took // the count says why
 	}
 	left := max(f.most.Bytes-f.held.Load(), Slack)
-	gone := f.free - int64(st.Bavail)*st.Bsize
+	gone := f.free.Bytes - free.Bytes
 	if since < folderShare*f.took && gone <= left { // who has many files must not be over by what is written in all that time
 		return false
 	}
@@ -158,13 +165,13 @@ func (f *Folder) due() bool {
 	if f.box.Commands.Count() > 0 {
 		pause = folderBusy
 	}
-	return gone > left/2 || f.over.Load() || since >= pause
+	return gone > left/2 || f.over.Load() || since >= pause || f.box.Still != nil && f.mayHold(free).Exceeds(f.mark)
 }
 
 // look counts, and acts on what it finds.
 func (f *Folder) look(ctx context.Context) error {
 	name := "/" + path.Base(f.dir)
-	now, err := f.count(ctx)
+	now, err := f.find(ctx)
 	switch {
 	case errors.Is(err, ErrUncounted):
 		f.over.Store(true)
@@ -183,6 +190,9 @@ func (f *Folder) look(ctx context.Context) error {
 		return nil
 	}
 	why := fmt.Sprintf("%s holds %d MiB in %d files, and its size is %d MiB for %d", name, now.Bytes>>20, now.Files, f.most.Bytes>>20, f.most.Files)
+	if f.unsure > 0 {
+		why = fmt.Sprintf("%s may hold %d MiB, by what has gone from its disk, and something in the box does not stand still to be counted; its size is %d MiB", name, now.Bytes>>20, f.most.Bytes>>20)
+	}
 	ended, err := f.box.Commands.end(ctx, f.box.Kill, why)
 	switch {
 	case cofferdam.KindOf(err) == cofferdam.Conflict && err != nil: // it is being stopped
@@ -203,34 +213,39 @@ func (f *Folder) look(ctx context.Context) error {
 // count returns what the folder holds, with files that are open and have no name
 // any more.
 func (f *Folder) count(ctx context.Context) (Usage, error) {
-	began := time.Now()
+	began, first := time.Now(), f.counted.IsZero()
 	defer func() { f.counted, f.took = time.Now(), time.Since(began) }()
-	var st unix.Statfs_t
-	if err := unix.Statfs(f.dir, &st); err != nil {
-		return Usage{}, &os.PathError{Op: "looking at", Path: f.dir, Err: err}
+	free, err := f.space(f.dir)
+	if err != nil {
+		return Usage{}, err
 	}
-	f.free = int64(st.Bavail) * st.Bsize
+	f.free = free
 	now, err := Measure(ctx, f.dir, f.most)
 	if err == nil {
 		now.Bytes += f.nameless(ctx)
 		f.held.Store(now.Bytes)
 	}
+	if err == nil && first {
+		f.known.Files = now.Files // its bytes were known before
+	}
 	return now, err
 }
 
-// nameless is how many bytes files of the folder's disk hold that somebody in the
-// box has open and that were removed.
+// nameless is how many bytes files of the folder's disk hold, and folders, that
+// somebody in the box has open and that were removed.
 func (f *Folder) nameless(ctx context.Context) (bytes int64) {
 	var in unix.Stat_t
 	if unix.Stat(f.dir, &in) != nil {
 		return 0
 	}
 	seen := map[uint64]bool{}
-	for open := range f.box.Open {
-		names, _ := open.Readdirnames(-1) // what could be read counts: it may have ended
+	for open, names := range f.box.Open {
+		if names == nil {
+			names, _ = open.Readdirnames(-1) // what could be read counts: it may have ended
+		}
 		for _, name := range names {
 			var st unix.Stat_t
-			if unix.Fstatat(int(open.Fd()), name, &st, 0) != nil || st.Nlink > 0 || st.Dev != in.Dev || st.Mode&unix.S_IFMT != unix.S_IFREG || seen[st.Ino] {
+			if unix.Fstatat(int(open.Fd()), name, &st, 0) != nil || st.Nlink > 0 || st.Dev != in.Dev || seen[st.Ino] {
 				continue
 			}
 			seen[st.Ino] = true

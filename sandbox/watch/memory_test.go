@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,7 +93,6 @@ func proc(t *testing.T, list map[string][3]int) *os.Root {
 		for name, text := range map[string]string{
 			"status":       fmt.Sprintf("Name:\tx\nState:\tS (sleeping)\nThreads:\t1\nRssAnon:\t%d kB\nRssShmem:\t%d kB\n", kib[0], kib[1]),
 			"smaps_rollup": fmt.Sprintf("Pss_Anon:\t%d kB\nPss_Shmem:\t%d kB\n", kib[0], kib[2]),
-			"stat":         pid + " (x) S 1" + strings.Repeat(" 0", 48),
 		} {
 			must(t, os.WriteFile(filepath.Join(dir, pid, name), []byte(text), 0o600))
 		}

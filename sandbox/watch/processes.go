@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"os"
 	"slices"
-	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +15,7 @@ import (
 // sockets.
 type Processes struct {
 	Proc *os.Root // the box's own /proc
+	Init int      // its pid 1, by the number that it has for this process; 0: what processes share counts for each
 	// Files says what the box's files in memory take, in bytes, but for those that
 	// have a limit of their own, which Apart says: what is mapped of them shows too.
 	Files, Apart func() int64
@@ -39,9 +38,11 @@ func (p *Processes) Look(limit int64) int64 {
 	}
 	// What processes share was counted for each of them. To know better takes longer.
 	list = p.list(exactly)
-	giveBack(list)
 	apart := p.Apart()
-	held = total(list, files, apart)
+	if held = total(list, files, apart); held > limit {
+		list = p.once(list)
+		held = total(list, files, apart)
+	}
 	if held <= limit {
 		return held
 	}
@@ -60,7 +61,6 @@ func (p *Processes) Look(limit int64) int64 {
 type holder struct {
 	pid          string // in the box
 	anon, shared int64
-	of           string // process whose memory it may have, being about to become another program; "" for none
 }
 
 // total is what processes and files hold together. Files that are mapped are among
@@ -92,7 +92,7 @@ func (p *Processes) pids() []string {
 // list returns the processes that hold memory and live on.
 func (p *Processes) list(hold func(*os.Root, string) (anon, shared int64)) (list []holder) {
 	for _, pid := range p.pids() {
-		h := holder{pid: pid, of: borrows(p.Proc, pid)} // before its memory, which is its own once it is another program
+		h := holder{pid: pid}
 		if h.anon, h.shared = hold(p.Proc, pid); h.anon+h.shared > 0 {
 			list = append(list, h)
 		}
@@ -100,19 +100,25 @@ func (p *Processes) list(hold func(*os.Root, string) (anon, shared int64)) (list
 	return list
 }
 
-// Descriptors opens, one after the other, the folders of what threads of the box
-// have open; the caller closes none. Threads of one process may differ in it.
-func (p *Processes) Descriptors(yield func(*os.File) bool) {
+// places are links, beside those of descriptors, to what a thread holds open.
+var places = []string{"cwd", "root", "exe"}
+
+// Descriptors opens, one after the other, the folders of links to what threads of the
+// box have open, with the names of those links, nil for all; the caller closes none.
+// Threads of one process may differ in it.
+func (p *Processes) Descriptors(yield func(*os.File, []string) bool) {
 	for _, pid := range append(p.pids(), "1") {
 		for _, thread := range p.names(pid + "/task") {
-			f, err := p.Proc.Open(pid + "/task/" + thread + "/fd")
-			if err != nil {
-				continue // it has ended
-			}
-			more := yield(f)
-			f.Close()
-			if !more {
-				return
+			for name, links := range map[string][]string{"": places, "/fd": nil} {
+				f, err := p.Proc.Open(pid + "/task/" + thread + name)
+				if err != nil {
+					continue // it has ended
+				}
+				more := yield(f, links)
+				f.Close()
+				if !more {
+					return
+				}
 			}
 		}
 	}
@@ -163,41 +169,6 @@ func exactly(proc *os.Root, pid string) (anon, shared int64) {
 		return own + Kilobytes(status, "RssAnon") + Kilobytes(status, "VmSwap"), Kilobytes(status, "RssShmem")
 	}
 	return own + Kilobytes(text, "Pss_Anon") + Kilobytes(text, "SwapPss"), Kilobytes(text, "Pss_Shmem")
-}
-
-// youth is how long a process may take to become another program.
-const youth = time.Second
-
-// borrows returns the maker of a process that has just begun and is to become another
-// program. By vfork, as posix_spawn and most runtimes use it, such a one has all of its
-// maker's memory, which then shows for both.
-func borrows(proc *os.Root, pid string) (maker string) {
-	const forkNoExec = 0x40 // of the kernel's flags: it has not become another program yet
-	text, err := proc.ReadFile(pid + "/stat")
-	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	var up unix.Timespec
-	if err != nil || len(f) < 20 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
-		return ""
-	}
-	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
-	began, _ := strconv.ParseInt(string(f[19]), 10, 64) // the kernel writes numbers, here hundredths of a second
-	if flags&forkNoExec == 0 || time.Duration(up.Nano())-time.Duration(began)*10*time.Millisecond > youth {
-		return ""
-	}
-	return string(f[1])
-}
-
-// giveBack takes from who may have another's memory as much as that one has.
-func giveBack(list []holder) {
-	of := map[string]holder{}
-	for _, h := range list {
-		of[h.pid] = h
-	}
-	for i, h := range list {
-		if maker, there := of[h.of]; there {
-			list[i].anon, list[i].shared = max(0, h.anon-maker.anon), max(0, h.shared-maker.shared)
-		}
-	}
 }
 
 // end ends a process, if it still is the one that was looked at.

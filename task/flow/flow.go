@@ -34,6 +34,8 @@ type Sessions interface {
 // Repos is what a task needs of a repository's mirror and its upstream.
 type Repos interface {
 	Sync(ctx context.Context, r cofferdam.Repo) error
+	// FreeBranch returns want, or one of a name like it if the upstream has want.
+	FreeBranch(ctx context.Context, r cofferdam.Repo, want cofferdam.Ref) (cofferdam.Ref, error)
 	Resolve(ctx context.Context, r cofferdam.Repo, ref cofferdam.Ref) (cofferdam.Commit, error)
 	IsAncestor(ctx context.Context, r cofferdam.Repo, old, new cofferdam.Commit) (bool, error)
 	// Land moves base from old to new, fast-forward only. If base holds new

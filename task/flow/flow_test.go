@@ -118,6 +118,7 @@ func TestOutcomes(t *testing.T) {
 			t.Fatalf("%s %q %q, %v", v.State, v.Reason, v.Comment, err)
 		}
 	})
+	t.Run("branch taken", func(t *testing.T) { testTaken(t, ctx, s) })
 	t.Run("cancelled", func(t *testing.T) { testCancel(t, ctx, s) })
 	t.Run("landing", func(t *testing.T) { testLanding(t, ctx, s) })
 	if s.actors.together {

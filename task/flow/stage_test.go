@@ -177,6 +177,7 @@ type actors struct {
 	running  map[cofferdam.SessionID]bool
 	together bool // the same session ran twice at a time; guarded by mu
 	unsynced bool // Sync fails; guarded by mu
+	branched bool // the upstream has every branch of the usual name; guarded by mu
 }
 
 func (a *actors) enter(id cofferdam.SessionID) func() {
@@ -301,6 +302,15 @@ func (a *actors) Sync(context.Context, cofferdam.Repo) error {
 		return &cofferdam.Error{Op: "git.Sync", Kind: cofferdam.NotFound, Subject: "upstream /srv/first.git", Reason: "there is none"}
 	}
 	return nil
+}
+
+func (a *actors) FreeBranch(_ context.Context, _ cofferdam.Repo, want cofferdam.Ref) (cofferdam.Ref, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.branched {
+		return want + "-2", nil
+	}
+	return want, nil
 }
 
 func (a *actors) Resolve(context.Context, cofferdam.Repo, cofferdam.Ref) (cofferdam.Commit, error) {

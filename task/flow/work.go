@@ -54,6 +54,8 @@ func (s *steps) prepare(ctx context.Context, t cofferdam.Task) error {
 	return err
 }
 
+// findBase fixes the commit that the attempt starts from and the branch that it
+// writes. Nothing has been pushed before: whoever has that branch is another.
 func (s *steps) findBase(ctx context.Context, t cofferdam.Task, repo cofferdam.Repo) (cofferdam.Task, error) {
 	if err := s.o.Repos.Sync(ctx, repo); err != nil {
 		return t, coded(cofferdam.ReasonRepository, err)
@@ -62,7 +64,11 @@ func (s *steps) findBase(ctx context.Context, t cofferdam.Task, repo cofferdam.R
 	if err != nil {
 		return t, coded(cofferdam.ReasonRepository, err)
 	}
-	return s.move(ctx, t, verdict{to: t.State}, func(t *cofferdam.Task) { t.BaseAt = at })
+	branch, err := s.o.Repos.FreeBranch(ctx, repo, task.Branch(t.Number, t.Attempt))
+	if err != nil {
+		return t, coded(cofferdam.ReasonRepository, err)
+	}
+	return s.move(ctx, t, verdict{to: t.State}, func(t *cofferdam.Task) { t.BaseAt, t.Branch = at, branch })
 }
 
 // work runs the agent and judges what it left, not what it says.
@@ -223,6 +229,9 @@ func (s *steps) move(ctx context.Context, t cofferdam.Task, v verdict, set func(
 // box is no finding about the work: it is tried again in a new one, a few times.
 func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p session.Plan) (session.Result, error) {
 	p.Scope, p.Task, p.Number, p.Attempt, p.Request = t.Scope, t.ID, t.Number, t.Attempt, t.Request
+	if p.Phase == gateway.Proof {
+		p.Sees = t.Branch
+	}
 	if t.Request.Budget != nil {
 		p.Budget = *t.Request.Budget
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 
 	"cofferdam"
@@ -19,30 +18,30 @@ import (
 	"cofferdam/gateway/egress"
 	"cofferdam/gateway/proxy"
 	"cofferdam/gateway/wire"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 	"cofferdam/policy"
 )
 
 // Here are the gateways in this process.
 type Here struct{}
 
-// Trust implements outside.Gateways.
-func (Here) Trust(_ context.Context, keys string, roots []byte) (outside.Trust, error) {
+// Trust implements network.Gateways.
+func (Here) Trust(_ context.Context, keys string, roots []byte) (network.Trust, error) {
 	ca, err := egress.OpenCA(keys)
 	if err != nil {
-		return outside.Trust{}, err
+		return network.Trust{}, err
 	}
 	made, err := ca.Trust(roots)
 	if err != nil {
-		return outside.Trust{}, err
+		return network.Trust{}, err
 	}
-	t := outside.Trust{Bundle: egress.TrustPath}
+	t := network.Trust{Bundle: egress.TrustPath}
 	for _, v := range egress.TrustEnv() {
 		name, _, _ := strings.Cut(v, "=")
 		t.Names = append(t.Names, name)
 	}
 	for _, f := range made {
-		t.Files = append(t.Files, outside.File{Path: f.Path, Data: f.Data, Link: f.Link})
+		t.Files = append(t.Files, network.File{Path: f.Path, Data: f.Data, Link: f.Link})
 	}
 	return t, nil
 }
@@ -55,8 +54,8 @@ type way struct {
 	wire   *wire.Wire // nil: never connected
 }
 
-// Open implements outside.Gateways.
-func (Here) Open(ctx context.Context, s outside.Setup, record cofferdam.Recorder) (outside.Way, error) {
+// Open implements network.Gateways.
+func (Here) Open(ctx context.Context, s network.Setup, record cofferdam.Recorder) (network.Way, error) {
 	set, err := policy.New(s.Grant)
 	if err != nil {
 		return nil, err
@@ -84,22 +83,22 @@ func (Here) Open(ctx context.Context, s outside.Setup, record cofferdam.Recorder
 	}}, nil
 }
 
-// Connect implements outside.Way.
-func (w *way) Connect(tap *os.File) (err error) {
-	w.wire, err = wire.Attach(tap, w.caller, w.routes, nil)
+// Connect implements network.Way.
+func (w *way) Connect(b network.Box) (err error) {
+	w.wire, err = wire.Attach(b.TAP, w.caller, w.routes, nil)
 	return err
 }
 
-// Serve implements outside.Way.
+// Serve implements network.Way.
 func (w *way) Serve(l net.Listener, password string) error {
 	p := &proxy.Proxy{Password: password, Caller: w.caller, Router: w.routes}
 	return p.Serve(l)
 }
 
-// End implements outside.Way.
+// End implements network.Way.
 func (w *way) End() { w.end() }
 
-// Close implements outside.Way.
+// Close implements network.Way.
 func (w *way) Close() error {
 	w.end() // first, so that what is under way is cut and need not be waited for
 	if w.wire == nil {

@@ -12,17 +12,17 @@ import (
 	"cofferdam"
 	"cofferdam/gateway/egress"
 	"cofferdam/gateway/proxy"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 )
 
-// TestSameNames: what package outside has twice, so that a run need not link it, is
+// TestSameNames: what package network has twice, so that a run need not link it, is
 // what the gateways have.
 func TestSameNames(t *testing.T) {
-	if outside.CAFile != egress.CAFile {
-		t.Errorf("%s, %s", outside.CAFile, egress.CAFile)
+	if network.CAFile != egress.CAFile {
+		t.Errorf("%s, %s", network.CAFile, egress.CAFile)
 	}
 	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1234}
-	if ours, theirs := outside.ProxyURL("word", at), (&proxy.Proxy{Password: "word"}).URL(at); ours != theirs {
+	if ours, theirs := network.ProxyURL("word", at), (&proxy.Proxy{Password: "word"}).URL(at); ours != theirs {
 		t.Errorf("%s, %s", ours, theirs)
 	}
 }
@@ -32,7 +32,7 @@ func pair(t *testing.T) (run net.Conn, r *remote) {
 	t.Helper()
 	run, talk := net.Pipe()
 	t.Cleanup(func() { run.Close(); talk.Close() })
-	r = &remote{talk: talk, answers: make(chan outside.Answer, 1)}
+	r = &remote{talk: talk, answers: make(chan network.Answer, 1)}
 	go r.listen()
 	return run, r
 }
@@ -54,27 +54,27 @@ func TestRecordOfTheRun(t *testing.T) {
 		}()
 		return c
 	}
-	answer := func(a outside.Answer) outside.Entry {
+	answer := func(a network.Answer) network.Entry {
 		t.Helper()
-		var e outside.Entry
-		if err := outside.Receive(run, &e); err != nil {
+		var e network.Entry
+		if err := network.Receive(run, &e); err != nil {
 			t.Fatal(err)
 		}
 		a.Event.Resource = e.Event.Resource
-		if err := outside.Send(run, a); err != nil {
+		if err := network.Send(run, a); err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
 	c := record("good.test:443", true)
-	if e := answer(outside.Answer{Event: cofferdam.Event{Seq: 7}}); !e.Durable || e.Event.Resource != "good.test:443" {
+	if e := answer(network.Answer{Event: cofferdam.Event{Seq: 7}}); !e.Durable || e.Event.Resource != "good.test:443" {
 		t.Errorf("%+v", e)
 	}
 	if g := <-c; g.err != nil || g.event.Seq != 7 {
 		t.Errorf("%+v", g)
 	}
 	c = record("other.test:443", false)
-	if e := answer(outside.Answer{Error: "the disk is full"}); e.Durable {
+	if e := answer(network.Answer{Error: "the disk is full"}); e.Durable {
 		t.Errorf("%+v", e)
 	}
 	if g := <-c; g.err == nil || !strings.Contains(g.err.Error(), "disk is full") {
@@ -90,11 +90,11 @@ func TestRecordOfTheRun(t *testing.T) {
 
 // early is a way out whose box has sent something before it is connected.
 type early struct {
-	outside.Way
+	network.Way
 	connected func() error
 }
 
-func (e early) Connect(*os.File) error { return e.connected() }
+func (e early) Connect(network.Box) error { return e.connected() }
 
 // TestFirstEntry: nothing goes on record before the run knows that it is served, nor
 // after it heard that it is not.
@@ -120,8 +120,8 @@ func TestFirstEntry(t *testing.T) {
 			}
 			connecting <- served
 		}()
-		var e outside.Entry
-		if err := outside.Receive(run, &e); err != nil || e.Event.Kind != "" || (e.Error == "") != (failure == nil) {
+		var e network.Entry
+		if err := network.Receive(run, &e); err != nil || e.Event.Kind != "" || (e.Error == "") != (failure == nil) {
 			t.Errorf("%+v, %v", e, err)
 		}
 		if served := <-connecting; served != (failure == nil) {
@@ -133,10 +133,10 @@ func TestFirstEntry(t *testing.T) {
 			}
 			continue
 		}
-		if err := outside.Receive(run, &e); err != nil || e.Event.Resource != "first.test:443" {
+		if err := network.Receive(run, &e); err != nil || e.Event.Resource != "first.test:443" {
 			t.Errorf("%+v, %v", e, err)
 		}
-		if err := outside.Send(run, outside.Answer{Event: e.Event}); err != nil {
+		if err := network.Send(run, network.Answer{Event: e.Event}); err != nil {
 			t.Error(err)
 		}
 		if err := <-recorded; err != nil {
@@ -156,17 +156,17 @@ func TestOtherRelease(t *testing.T) {
 	defer w.Close()
 	served := make(chan error, 1)
 	go func() { served <- Serve(context.Background(), talk, r) }()
-	if err := outside.Send(run, outside.Setup{Version: outside.Version + 1}); err != nil {
+	if err := network.Send(run, network.Setup{Version: network.Version + 1}); err != nil {
 		t.Fatal(err)
 	}
-	var e outside.Entry
-	if err := outside.Receive(run, &e); err != nil || !strings.Contains(e.Error, "another release") {
+	var e network.Entry
+	if err := network.Receive(run, &e); err != nil || !strings.Contains(e.Error, "another release") {
 		t.Errorf("%+v, %v", e, err)
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if err := outside.Receive(run, &e); !errors.Is(err, io.EOF) {
+	if err := network.Receive(run, &e); !errors.Is(err, io.EOF) {
 		t.Errorf("the talk goes on: %v", err)
 	}
 	if _, err := r.Stat(); !errors.Is(err, os.ErrClosed) {
@@ -176,7 +176,7 @@ func TestOtherRelease(t *testing.T) {
 
 // TestNoOtherPolicy: the gateways serve no policy but the one on record.
 func TestNoOtherPolicy(t *testing.T) {
-	_, err := Here{}.Open(context.Background(), outside.Setup{Keys: t.TempDir(), Policy: "sha256:other"}, nil)
+	_, err := Here{}.Open(context.Background(), network.Setup{Keys: t.TempDir(), Policy: "sha256:other"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "not the one on record") {
 		t.Error(err)
 	}
@@ -188,8 +188,8 @@ func TestFrames(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "EOF", "\x00\x00": "unexpected EOF", "\x00\x00\x00\x02{": "unexpected EOF", "\xff\xff\xff\xff": "longer", "\x00\x00\x00\x01{": "read message",
 	} {
-		var a outside.Answer
-		if err := outside.Receive(strings.NewReader(text), &a); err == nil || !strings.Contains(err.Error(), want) {
+		var a network.Answer
+		if err := network.Receive(strings.NewReader(text), &a); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 )
 
 // The descriptors that a run gives to cofferdam-wire.
@@ -35,7 +35,7 @@ func Main(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return outside.Send(os.Stdout, t)
+		return network.Send(os.Stdout, t)
 	}
 	if len(args) != 0 {
 		return errors.New("it is started by cofferdam run, not by hand")

@@ -9,21 +9,21 @@ import (
 	"sync"
 
 	"cofferdam"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 )
 
 // Serve serves one box for the run that is at the other end of talk: tap is its
 // network device. It returns when the run says so, or is gone.
 func Serve(ctx context.Context, talk io.ReadWriteCloser, tap *os.File) error {
 	defer talk.Close()
-	var s outside.Setup
-	if err := outside.Receive(talk, &s); err != nil {
+	var s network.Setup
+	if err := network.Receive(talk, &s); err != nil {
 		return errors.Join(fmt.Errorf("read what is to be served: %w", err), tap.Close())
 	}
-	r := &remote{talk: talk, answers: make(chan outside.Answer, 1)}
+	r := &remote{talk: talk, answers: make(chan network.Answer, 1)}
 	w, err := open(ctx, s, r)
 	if err != nil {
-		return errors.Join(outside.Send(talk, outside.Entry{Error: err.Error()}), tap.Close())
+		return errors.Join(network.Send(talk, network.Entry{Error: err.Error()}), tap.Close())
 	}
 	if served, err := r.connect(w, tap); !served {
 		return errors.Join(err, w.Close())
@@ -43,9 +43,9 @@ func Serve(ctx context.Context, talk io.ReadWriteCloser, tap *os.File) error {
 	return err
 }
 
-func open(ctx context.Context, s outside.Setup, r cofferdam.Recorder) (outside.Way, error) {
-	if s.Version != outside.Version {
-		return nil, fmt.Errorf("it speaks version %d of the talk and the run version %d: another release was installed meanwhile", outside.Version, s.Version)
+func open(ctx context.Context, s network.Setup, r cofferdam.Recorder) (network.Way, error) {
+	if s.Version != network.Version {
+		return nil, fmt.Errorf("it speaks version %d of the talk and the run version %d: another release was installed meanwhile", network.Version, s.Version)
 	}
 	return Here{}.Open(ctx, s, r)
 }
@@ -53,7 +53,7 @@ func open(ctx context.Context, s outside.Setup, r cofferdam.Recorder) (outside.W
 // remote is a record that the run at the other end writes.
 type remote struct {
 	talk    io.ReadWriteCloser
-	answers chan outside.Answer
+	answers chan network.Answer
 	mu      sync.Mutex // held from an entry to its answer
 	gone    bool       // guarded by mu
 	writing sync.Mutex
@@ -62,11 +62,11 @@ type remote struct {
 // connect serves the box whose network device is tap, and tells the run. A packet
 // waits in the device; what it asks for goes on record once the run knows that it
 // is served, which would take an earlier entry for that word, and leave it out.
-func (r *remote) connect(w outside.Way, tap *os.File) (served bool, err error) {
+func (r *remote) connect(w network.Way, tap *os.File) (served bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var first outside.Entry
-	if err := w.Connect(tap); err != nil {
+	var first network.Entry
+	if err := w.Connect(network.Box{TAP: tap}); err != nil {
 		first.Error = err.Error()
 	}
 	err = r.send(first)
@@ -82,7 +82,7 @@ func (r *remote) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, 
 	if r.gone {
 		return e, gone
 	}
-	if err := r.send(outside.Entry{Event: e, Durable: e.Durable}); err != nil {
+	if err := r.send(network.Entry{Event: e, Durable: e.Durable}); err != nil {
 		r.gone = true
 		return e, err
 	}
@@ -97,17 +97,17 @@ func (r *remote) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, 
 	return a.Event, nil
 }
 
-func (r *remote) send(e outside.Entry) error {
+func (r *remote) send(e network.Entry) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	return outside.Send(r.talk, e)
+	return network.Send(r.talk, e)
 }
 
 // listen hands answers on until the run asks for the end, or, false, is gone.
 func (r *remote) listen() bool {
 	for {
-		var a outside.Answer
-		if outside.Receive(r.talk, &a) != nil {
+		var a network.Answer
+		if network.Receive(r.talk, &a) != nil {
 			close(r.answers)
 			return false
 		}

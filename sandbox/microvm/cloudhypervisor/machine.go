@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/microvm/vmm"
 )
 
@@ -68,11 +69,11 @@ func (r *machine) start(ctx context.Context, path string) (err error) {
 
 // program is the monitor in a root of its own. Its two folders on the disk are
 // closed to it but while it saves.
-func (r *machine) program(path string) (vmm.Program, error) {
-	g := vmm.Program{
+func (r *machine) program(path string) (cage.Program, error) {
+	g := cage.Program{
 		Path: inProgram, Args: arguments(), UID: r.v.UID, Root: r.folder("root"), Most: r.v.Largest(), Scratch: vmm.RunDir,
 		Nodes: []string{vmm.KVM, "/dev/net/tun"}, Namespace: r.Network.Namespace, Landlock: true, Write: []string{vmm.RunDir, inSave},
-		Binds: []vmm.Bind{
+		Binds: []cage.Bind{
 			{From: path, To: inProgram},
 			{From: r.v.Kernel, To: inKernel},
 			{From: r.v.Initrd, To: inInitrd},
@@ -82,7 +83,7 @@ func (r *machine) program(path string) (vmm.Program, error) {
 		},
 	}
 	for _, d := range r.v.Disks {
-		g.Binds = append(g.Binds, vmm.Bind{From: d.File.Name(), To: inDisk(d.Serial), Writable: d.Writable})
+		g.Binds = append(g.Binds, cage.Bind{From: d.File.Name(), To: inDisk(d.Serial), Writable: d.Writable})
 		if d.Writable {
 			g.Write = append(g.Write, inDisk(d.Serial))
 		}
@@ -91,7 +92,7 @@ func (r *machine) program(path string) (vmm.Program, error) {
 	if err == nil && r.v.Incoming != nil {
 		// In its place when the folder is shown: the monitor sees one folder.
 		err = os.WriteFile(filepath.Join(r.folder("load"), memoryFile), nil, 0o444)
-		g.Binds = append(g.Binds, vmm.Bind{From: r.v.Incoming.Memory, To: filepath.Join(inLoad, memoryFile)})
+		g.Binds = append(g.Binds, cage.Bind{From: r.v.Incoming.Memory, To: filepath.Join(inLoad, memoryFile)})
 	}
 	return g, err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/microvm/vmm"
 )
 
@@ -60,8 +61,8 @@ func (r *machine) start(ctx context.Context, m *Monitor, v vmm.Machine) (err err
 }
 
 // program makes the files of the jail and says how its jailer is started.
-func (r *machine) program(m *Monitor, v vmm.Machine) (vmm.Program, func(*vmm.Process), error) {
-	none := vmm.Program{}
+func (r *machine) program(m *Monitor, v vmm.Machine) (cage.Program, func(*cage.Process), error) {
+	none := cage.Program{}
 	root := m.root(v)
 	if err := errors.Join(os.MkdirAll(root, 0o700), v.Lend()); err != nil {
 		return none, nil, err
@@ -71,11 +72,11 @@ func (r *machine) program(m *Monitor, v vmm.Machine) (vmm.Program, func(*vmm.Pro
 		return none, nil, err
 	}
 	r.endLog = endLog
-	binds := []vmm.Bind{
+	binds := []cage.Bind{
 		{From: v.Kernel, To: inKernel}, {From: v.Initrd, To: inInitrd}, {From: log, To: inLog, Writable: true},
 	}
 	for _, d := range v.Disks {
-		binds = append(binds, vmm.Bind{From: d.File.Name(), To: inDisk(d.Serial), Writable: d.Writable})
+		binds = append(binds, cage.Bind{From: d.File.Name(), To: inDisk(d.Serial), Writable: d.Writable})
 	}
 	for _, f := range []struct {
 		name, to string
@@ -84,13 +85,13 @@ func (r *machine) program(m *Monitor, v vmm.Machine) (vmm.Program, func(*vmm.Pro
 		if *f.path, err = v.Own(f.name); err != nil {
 			return none, nil, err
 		}
-		binds = append(binds, vmm.Bind{From: *f.path, To: f.to, Writable: true})
+		binds = append(binds, cage.Bind{From: *f.path, To: f.to, Writable: true})
 	}
 	if v.Incoming != nil {
-		binds = append(binds, vmm.Bind{From: v.Incoming.State, To: inState}, vmm.Bind{From: v.Incoming.Memory, To: inMemory})
+		binds = append(binds, cage.Bind{From: v.Incoming.State, To: inState}, cage.Bind{From: v.Incoming.Memory, To: inMemory})
 	}
 	network := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.Network.Namespace.Fd())
-	return vmm.Program{
+	return cage.Program{
 		Path: m.Init, Args: append([]string{"hold", m.Jailer}, m.arguments(v, network)...),
 		UID: v.UID, Root: root, Binds: binds, Jailer: true, Output: v.Console,
 	}, keep, nil

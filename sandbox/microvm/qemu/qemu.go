@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"cofferdam/sandbox/cage"
 	"cofferdam/sandbox/guest"
 	"cofferdam/sandbox/microvm/vmm"
 	"cofferdam/sandbox/netns"
@@ -88,7 +89,7 @@ const translated = 128 << 20
 
 // machine is one that QEMU runs.
 type machine struct {
-	p        *vmm.Process
+	p        *cage.Process
 	qmp      *qmp
 	line     *os.File // pid 1's talk
 	incoming *vmm.Saved
@@ -106,10 +107,10 @@ func (q *Monitor) Start(ctx context.Context, m vmm.Machine) (vmm.Running, error)
 		theirs.Close()
 		return nil, err
 	}
-	g := vmm.Program{
+	g := cage.Program{
 		Path: qemuProgram, UID: m.UID, Root: m.Dir, Most: m.Largest(),
 		Files: []*os.File{theirs, serial, m.Console, m.Network},
-		Binds: []vmm.Bind{{From: m.Memory, To: inMemory, Writable: true}, {From: m.Kernel, To: inKernel}, {From: m.Initrd, To: inInitrd}},
+		Binds: []cage.Bind{{From: m.Memory, To: inMemory, Writable: true}, {From: m.Kernel, To: inKernel}, {From: m.Initrd, To: inInitrd}},
 	}
 	for _, d := range m.Disks {
 		g.Files = append(g.Files, d.File)
@@ -204,7 +205,7 @@ func commandLine(m vmm.Machine) string {
 }
 
 // Process implements vmm.Running.
-func (v *machine) Process() *vmm.Process { return v.p }
+func (v *machine) Process() *cage.Process { return v.p }
 
 // PIDs implements vmm.Running.
 func (v *machine) PIDs() []int { return []int{v.p.PID} }

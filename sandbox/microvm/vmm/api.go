@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"cofferdam"
+	"cofferdam/sandbox/cage"
 )
 
 // Bounds of a talk with a monitor over HTTP. What answers has read what its guest
@@ -200,7 +201,7 @@ func (a *API) fault(method, path string, kind cofferdam.Kind, reason string, err
 // Watch asks a monitor every so often for path, and ends one that does not answer,
 // or by nothing that is JSON, until it has ended. A call that is under way has a
 // bound of its own.
-func (a *API) Watch(p *Process, path string) {
+func (a *API) Watch(p *cage.Process, path string) {
 	for {
 		select {
 		case <-p.Ended:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/sandbox/cage"
 )
 
 // serve answers each connection on a unix socket by what answer writes, and
@@ -154,7 +155,7 @@ func TestWatch(t *testing.T) {
 		}
 	})
 	a.every, a.patience = time.Millisecond, 200*time.Millisecond
-	p := &Process{Ended: make(chan struct{})}
+	p := &cage.Process{Ended: make(chan struct{})}
 	over := make(chan struct{})
 	go func() { a.Watch(p, "/"); close(over) }()
 	if why := <-hung; !strings.Contains(why, "did not answer") {

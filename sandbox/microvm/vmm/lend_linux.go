@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/cage"
 )
 
 // Lend lets a monitor that opens its disks by name have them: what it may write is
@@ -47,7 +49,7 @@ func (m Machine) Own(name string) (path string, err error) {
 
 // Pipe makes a named pipe in the machine's folder that the monitor may write, and
 // keeps the first words that come out of it among those of p, once that is known.
-func (m Machine) Pipe(name string) (path string, keep func(p *Process), end func(), err error) {
+func (m Machine) Pipe(name string) (path string, keep func(p *cage.Process), end func(), err error) {
 	path = filepath.Join(m.Dir, name)
 	if err := errors.Join(unix.Mkfifo(path, 0o600), os.Chown(path, m.UID, m.UID)); err != nil {
 		return "", nil, nil, err
@@ -56,7 +58,7 @@ func (m Machine) Pipe(name string) (path string, keep func(p *Process), end func
 	if err != nil {
 		return "", nil, nil, err
 	}
-	keep = func(p *Process) {
+	keep = func(p *cage.Process) {
 		b := make([]byte, 4<<10)
 		for {
 			n, err := f.Read(b)

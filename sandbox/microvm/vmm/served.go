@@ -1,7 +1,6 @@
 package vmm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,12 @@ import (
 	"os/exec"
 	"time"
 
-	"cofferdam/sandbox/cgroup"
+	"cofferdam/sandbox/cage"
 )
+
+// EndPatience is how long a monitor may take to be gone once its machine has ended:
+// its sockets close first.
+const EndPatience = 2 * time.Second
 
 // StartPatience is how long a monitor with an API may take to start a machine. It
 // is longer than one call may take, so that the call is named.
@@ -32,23 +35,18 @@ func SaysVersion(ctx context.Context, path string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	err := cgroup.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
+	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", path, err)
 	}
-	return out.String(), nil
+	return string(out), nil
 }
 
 // Served is the half of a Running whose monitor has an API over HTTP, and runs
 // machines on KVM alone. Its fields are set while the machine starts.
 type Served struct {
-	Program *Process // the one whose end is the machine's end
-	PID     int      // of the monitor itself
+	Program *cage.Process // the one whose end is the machine's end
+	PID     int           // of the monitor itself
 	UID     int
 	API     *API
 	Network *Network
@@ -95,7 +93,7 @@ func (s *Served) Confined(ctx context.Context, path, state string) error {
 }
 
 // Process implements Running.
-func (s *Served) Process() *Process { return s.Program }
+func (s *Served) Process() *cage.Process { return s.Program }
 
 // Line implements Running.
 func (s *Served) Line(ctx context.Context) (*os.File, error) {

@@ -28,9 +28,7 @@ type Network struct {
 // duplicate of it is used.
 func NewNetwork(uid int, stream *os.File) (*Network, error) {
 	n := new(Network)
-	made := make(chan error)
-	go onOwnThread(func() { made <- n.make(uid) })
-	err := <-made
+	err := netns.OnOwnThread(func() error { return n.make(uid) })
 	if err == nil {
 		n.stream, err = Duplicate(stream)
 	}

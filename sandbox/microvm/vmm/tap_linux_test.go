@@ -11,42 +11,43 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam/sandbox/netns"
 )
+
+// testUser is no user of any system.
+const testUser = 0x5D000000
 
 // takeTAP is what a monitor does with a device that it is told by name, in the
 // namespace that it was put in, as its user: with a header before each frame.
 func takeTAP(t *testing.T, n *Network) *os.File {
 	t.Helper()
-	type result struct {
-		f   *os.File
-		err error
-	}
-	made := make(chan result)
-	go onOwnThread(func() {
-		var r result
-		if r.err = unix.Setns(int(n.Namespace.Fd()), unix.CLONE_NEWNET); r.err == nil {
-			if r.f, r.err = os.OpenFile("/dev/net/tun", os.O_RDWR|unix.O_NONBLOCK, 0); r.err == nil {
-				var i *unix.Ifreq
-				if i, r.err = unix.NewIfreq(TAP); r.err == nil {
-					i.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-					r.err = unix.IoctlIfreq(int(r.f.Fd()), unix.TUNSETIFF, i)
-				}
-			}
+	var f *os.File
+	err := netns.OnOwnThread(func() error {
+		if err := unix.Setns(int(n.Namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-		made <- r
+		i, err := unix.NewIfreq(TAP)
+		if err != nil {
+			return err
+		}
+		if f, err = os.OpenFile("/dev/net/tun", os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
+			return err
+		}
+		i.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		return unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, i)
 	})
-	r := <-made
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	if err := unix.SetNonblock(int(r.f.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Duplicate(r.f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.f.Close()
+	if err := unix.SetNonblock(int(f.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Duplicate(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 	return again
 }
 
@@ -125,15 +126,16 @@ func TestNetworkCarriesFrames(t *testing.T) {
 // TestNetworkIsAlone looks into the namespace: one device, no address, no route.
 func TestNetworkIsAlone(t *testing.T) {
 	n, _ := testNetwork(t)
-	said := make(chan []byte)
-	go onOwnThread(func() {
-		out := []byte("no namespace")
-		if unix.Setns(int(n.Namespace.Fd()), unix.CLONE_NEWNET) == nil {
-			out, _ = exec.Command("/bin/sh", "-c", "cat /proc/net/fib_trie /proc/net/route /proc/net/if_inet6; grep -c : /proc/net/dev").CombinedOutput()
+	var text []byte
+	err := netns.OnOwnThread(func() (err error) {
+		if err = unix.Setns(int(n.Namespace.Fd()), unix.CLONE_NEWNET); err == nil {
+			text, err = exec.Command("/bin/sh", "-c", "cat /proc/net/fib_trie /proc/net/route /proc/net/if_inet6; grep -c : /proc/net/dev").CombinedOutput()
 		}
-		said <- out
+		return err
 	})
-	text := <-said
+	if err != nil {
+		t.Fatal(err)
+	}
 	if bytes.Contains(text, []byte("10.99")) || bytes.Contains(text, []byte(TAP+"\t")) || bytes.Contains(text, []byte("fe80")) {
 		t.Errorf("the monitor's network has an address or a route:\n%s", text)
 	}

@@ -4,14 +4,16 @@
 //
 // It never trusts a monitor, which reads what its guest writes: what one answers
 // is bounded in size and time, what it names is looked at before it is followed,
-// and one that does not answer is ended. Its invariant: a program that Program
-// starts ends with the process that started it, and sees no more of the host
-// than it was given.
+// and one that does not answer is ended. Its invariant: a machine of a monitor
+// that serves an API is handed out only by Begin, which ends what a start that
+// failed has made.
 package vmm
 
 import (
 	"context"
 	"os"
+
+	"cofferdam/sandbox/cage"
 )
 
 // Monitor runs machines.
@@ -84,7 +86,7 @@ type Group struct {
 // Running is a machine that a monitor runs.
 type Running interface {
 	// Process is the one whose end is the machine's end.
-	Process() *Process
+	Process() *cage.Process
 	// PIDs are all its processes, that of the monitor itself the last.
 	PIDs() []int
 	// Line joins to pid 1 and returns once pid 1 answers there, or at once where a

@@ -1,4 +1,4 @@
-package vmm
+package cage
 
 import (
 	"context"
@@ -55,18 +55,18 @@ func TestMonitorFillsNoDisk(t *testing.T) {
 	}
 }
 
-// TestLastWords wants to be told how a monitor ended that is still there when it is
+// TestLastWords wants to be told how a program ended that is still there when it is
 // asked, and that one has not ended.
 func TestLastWords(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("not run here: needs root")
 	}
 	for want, end := range map[string]func(*Process, *os.File){
-		"its monitor ended (exit status 0): read good":               func(_ *Process, told *os.File) { _, _ = told.WriteString("good\n") },
-		"its monitor ended (exit status 3): read":                    func(_ *Process, told *os.File) { told.Close() },
-		"its monitor ended (signal: killed):":                        func(p *Process, _ *os.File) { p.Kill() },
-		"its monitor has not ended; it printed:":                     nil,
-		"its monitor ended (signal: killed): ended by the driver: t": func(p *Process, _ *os.File) { p.KillFor("t") },
+		"dash ended (exit status 0): read good":               func(_ *Process, told *os.File) { _, _ = told.WriteString("good\n") },
+		"dash ended (exit status 3): read":                    func(_ *Process, told *os.File) { told.Close() },
+		"dash ended (signal: killed):":                        func(p *Process, _ *os.File) { p.Kill() },
+		"dash has not ended; it printed:":                     nil,
+		"dash ended (signal: killed): ended by the driver: t": func(p *Process, _ *os.File) { p.KillFor("t") },
 	} {
 		begin, told, err := os.Pipe()
 		if err != nil {

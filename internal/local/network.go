@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"cofferdam/internal/config"
-	"cofferdam/internal/local/outside"
+	"cofferdam/internal/local/network"
 	"cofferdam/policy"
 )
 
@@ -25,22 +25,22 @@ func asksPreset(allow []string) bool {
 
 // goOut readies the gateways of this run, which is being recorded.
 func (r *run) goOut(ctx context.Context) error {
-	grant := policy.Grant{Allow: r.rules, Operator: r.o.Config.Policy}
+	grant := policy.Grant{Allow: r.rules, Operator: r.o.Config.Policy, Run: true}
 	set, err := policy.New(grant)
 	if err != nil {
 		return err
 	}
-	r.policy, r.refused = set.Digest(), &refusals{Recorder: r.record.log}
+	r.policy, r.refused = set.Digest(), &refusals{Recorder: bounded{r.record.log, maxEvents, maxRecord}}
 	c := r.o.Config
-	r.outside, err = r.gateways().Open(ctx, outside.Setup{
-		Version: outside.Version, Session: r.id, Scope: scope, Keys: r.state.path("keys"), Grant: grant, Policy: r.policy,
+	r.network, err = r.gateways().Open(ctx, network.Setup{
+		Version: network.Version, Session: r.id, Scope: scope, Keys: r.state.path("keys"), Grant: grant, Policy: r.policy,
 		Hosts: c.Hosts, Resolver: c.Resolver, Allow: c.AllowAddresses,
 	}, r.refused)
 	return err
 }
 
 // gateways are those of this system, unless a test has others.
-func (r *run) gateways() outside.Gateways {
+func (r *run) gateways() network.Gateways {
 	if r.o.Gateways != nil {
 		return r.o.Gateways
 	}

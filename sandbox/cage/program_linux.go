@@ -1,14 +1,12 @@
-package vmm
+package cage
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +14,7 @@ import (
 	"time"
 
 	"cofferdam/sandbox"
-	"cofferdam/sandbox/cgroup"
+	"cofferdam/sandbox/netns"
 	"cofferdam/sandbox/wall"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +61,7 @@ type Bind struct {
 
 // Process is a program that was started.
 type Process struct {
+	Name  string // of its file
 	PID   int
 	Ended chan struct{} // closed once it is gone
 	Err   error         // how it ended; set before Ended is closed
@@ -92,27 +91,30 @@ func (p *Process) Words() string {
 // Start starts the program. It has a thread of ours as its parent for as long
 // as it lives: when this process dies, however it dies, the kernel ends it.
 func (g Program) Start() (*Process, error) {
-	p := &Process{Ended: make(chan struct{})}
+	p := &Process{Name: filepath.Base(g.Path), Ended: make(chan struct{})}
 	started := make(chan error)
-	go onOwnThread(func() {
-		if err := g.enter(); err != nil {
-			started <- fmt.Errorf("making its root: %w", err)
-			return
-		}
-		if err := g.confine(); err != nil {
+	go func() {
+		err := netns.OnOwnThread(func() error {
+			if err := g.enter(); err != nil {
+				return fmt.Errorf("making its root: %w", err)
+			}
+			if err := g.confine(); err != nil {
+				return err
+			}
+			cmd := g.command(p)
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			p.PID = cmd.Process.Pid
+			started <- nil
+			p.Err = cmd.Wait()
+			close(p.Ended)
+			return nil
+		})
+		if err != nil {
 			started <- err
-			return
 		}
-		cmd := g.command(p)
-		if err := cgroup.Start(cmd); err != nil {
-			started <- err
-			return
-		}
-		p.PID = cmd.Process.Pid
-		started <- nil
-		p.Err = cmd.Wait()
-		close(p.Ended)
-	})
+	}()
 	if err := <-started; err != nil {
 		return nil, err
 	}
@@ -215,10 +217,6 @@ func (p *Process) Over() bool {
 	}
 }
 
-// EndPatience is how long a monitor may take to be gone once its machine has ended:
-// its sockets close first.
-const EndPatience = 2 * time.Second
-
 // LastWords waits for the program's end, for so long at most, and says how it ended
 // and what it printed.
 func (p *Process) LastWords(ctx context.Context, patience time.Duration) error {
@@ -229,7 +227,7 @@ func (p *Process) LastWords(ctx context.Context, patience time.Duration) error {
 	case <-ctx.Done():
 	}
 	if !p.Over() {
-		return fmt.Errorf("its monitor has not ended; it printed: %.500s", p.Words())
+		return fmt.Errorf("%s has not ended; it printed: %.500s", p.Name, p.Words())
 	}
 	return p.ending()
 }
@@ -240,7 +238,7 @@ func (p *Process) ending() error {
 	if p.Err != nil {
 		how = p.Err.Error()
 	}
-	return fmt.Errorf("its monitor ended (%s): %.500s", how, p.Words())
+	return fmt.Errorf("%s ended (%s): %.500s", p.Name, how, p.Words())
 }
 
 // KillFor ends the program for a reason, which Words repeats. It does not wait: the
@@ -250,155 +248,4 @@ func (p *Process) KillFor(why string) {
 	if !p.Over() {
 		_ = sandbox.Signal(p.PID, unix.SIGKILL) // it may be gone by now
 	}
-}
-
-// onOwnThread runs fn on a thread that is thrown away afterwards and is never
-// the main one, so that fn may change its namespaces and be a parent.
-func onOwnThread(fn func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		fn() // stays locked: the thread ends with this goroutine
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		onOwnThread(fn)
-		close(done)
-	}()
-	<-done
-	runtime.UnlockOSThread()
-}
-
-// jailSize bounds what a monitor may write to the root that its jailer makes; the
-// jailer puts a copy of the monitor there.
-const jailSize = 64 << 20
-
-// enter moves the calling thread into a mount namespace and root of its own.
-func (g Program) enter() error {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return err
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	flags, options := uintptr(unix.MS_NOSUID|unix.MS_NOEXEC), "mode=0755,size=1m"
-	if g.Jailer {
-		flags, options = unix.MS_NOSUID, fmt.Sprintf("mode=0755,size=%d", jailSize) // it puts devices and the monitor there
-	}
-	if err := unix.Mount("root", g.Root, "tmpfs", flags, options); err != nil {
-		return err
-	}
-	binds := g.Binds
-	if !g.Jailer {
-		binds = append([]Bind{{From: "/usr", To: "/usr"}, {From: "/dev/null", To: "/dev/null", Writable: true}}, binds...)
-	}
-	for _, b := range binds {
-		if err := g.bind(b); err != nil {
-			return fmt.Errorf("%s: %w", b.To, err)
-		}
-	}
-	if g.Jailer {
-		return nil
-	}
-	for _, path := range g.Nodes {
-		if err := g.make(path); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	if err := g.makeScratch(); err != nil {
-		return fmt.Errorf("%s: %w", g.Scratch, err)
-	}
-	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		target, err := os.Readlink("/" + name)
-		if err != nil {
-			continue // this system has no such folder, or /usr is not merged: Check says so
-		}
-		if err := os.Symlink(target, filepath.Join(g.Root, name)); err != nil {
-			return err
-		}
-	}
-	return g.pivot()
-}
-
-func (g Program) makeScratch() error {
-	if g.Scratch == "" {
-		return nil
-	}
-	to := filepath.Join(g.Root, g.Scratch)
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
-	return unix.Mount("scratch", to, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("mode=0700,size=1m,uid=%d,gid=%d", g.UID, g.UID))
-}
-
-// pivot makes g.Root the root and lets go of the old one.
-func (g Program) pivot() error {
-	old := filepath.Join(g.Root, "old")
-	if err := os.Mkdir(old, 0o700); err != nil {
-		return err
-	}
-	if err := unix.PivotRoot(g.Root, old); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
-	}
-	return errors.Join(
-		unix.Chdir("/"),
-		unix.Unmount("/old", unix.MNT_DETACH),
-		os.Remove("/old"),
-		unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NOEXEC, ""),
-	)
-}
-
-// make makes a device of the host's in the program's root.
-func (g Program) make(path string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return err
-	}
-	to := filepath.Join(g.Root, path)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mknod(to, st.Mode&unix.S_IFMT|0o600, int(st.Rdev)); err != nil {
-		return err
-	}
-	return os.Chown(to, g.UID, g.UID)
-}
-
-// bind shows one file or folder of the host.
-func (g Program) bind(b Bind) error {
-	if b.Link != "" {
-		to := filepath.Join(g.Root, b.To)
-		return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(b.Link, to))
-	}
-	info, err := os.Stat(b.From)
-	if err != nil {
-		return err
-	}
-	to := filepath.Join(g.Root, b.To)
-	if info.IsDir() {
-		err = os.MkdirAll(to, 0o755)
-	} else if _, there := os.Lstat(to); there == nil {
-		err = nil // in a folder that is shown already
-	} else if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
-		err = os.WriteFile(to, nil, 0o444)
-	}
-	if err != nil {
-		return err
-	}
-	if err := unix.Mount(b.From, to, "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(to, &st); err != nil {
-		return err
-	}
-	// In a user's namespace what the host's mount forbids has to stay forbidden.
-	flags := uintptr(unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID) | uintptr(st.Flags)&(unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY)
-	if info.Mode()&os.ModeDevice == 0 {
-		flags |= unix.MS_NODEV
-	}
-	if !b.Writable {
-		flags |= unix.MS_RDONLY
-	}
-	return unix.Mount("", to, "", flags, "")
 }

@@ -1,10 +1,11 @@
-package outside
+package network
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -51,13 +52,20 @@ func (p Program) Open(_ context.Context, s Setup, record cofferdam.Recorder) (Wa
 	if err != nil {
 		return nil, p.unusable(err)
 	}
-	return &far{program: p, held: held, setup: s, record: record, over: make(chan struct{})}, nil
+	return &far{program: p, held: held, setup: s, record: record, kept: -1}, nil
 }
 
 func (p Program) unusable(err error) error {
+	reason := err.Error()
+	if system := syscall.Errno(0); errors.As(err, &system) {
+		reason = "it cannot be started: " + system.Error()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		reason = "it is not there, and without it a command has no network"
+	}
 	return &cofferdam.Error{
-		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "program " + p.File, Reason: err.Error(),
-		Hint: "install all programs of one release together: make build", Err: err,
+		Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "program " + p.File, Reason: reason,
+		Hint: "install all programs of one release together, in one folder: make build", Err: err,
 	}
 }
 
@@ -67,29 +75,30 @@ type far struct {
 	held    *os.File // what is started
 	setup   Setup
 	record  cofferdam.Recorder
-	over    chan struct{} // closed by End
-	serving chan struct{} // closed when nobody serves any more; nil: never connected
+	box     Box
+	over    chan struct{} // closed when nobody serves any more; nil: never connected
 
 	mu     sync.Mutex
 	ended  bool     // guarded by mu
-	tap    *os.File // until the program has it; guarded by mu
+	tap    *os.File // while this process has it, before the program and after; guarded by mu
+	kept   int      // a queue of the device while the program has it, for after; -1 for none; guarded by mu
 	talk   *os.File // with the program; nil before it was started; guarded by mu
 	told   bool     // the program knows what is to be served; guarded by mu
 	kill   func()   // ends the program; like talk
-	failed error    // why it did not serve; until serving is closed that of mu
+	failed error    // why it did not serve to the end, unless Lost was told; until over is closed that of mu
 }
 
 // Connect implements Way. The program is started when the box sends its first
 // packet, which waits in the device: most commands send none, and all would wait
 // for it.
-func (f *far) Connect(tap *os.File) error {
-	raw, err := tap.SyscallConn()
+func (f *far) Connect(b Box) error {
+	raw, err := b.TAP.SyscallConn()
 	if err != nil {
-		return errors.Join(err, tap.Close())
+		return errors.Join(err, b.TAP.Close())
 	}
-	f.tap, f.serving = tap, make(chan struct{})
+	f.box, f.tap, f.over = b, b.TAP, make(chan struct{})
 	go func() {
-		defer close(f.serving)
+		defer close(f.over)
 		if raw.Read(sends) == nil { // else the box ended, or its run
 			f.serve()
 		}
@@ -104,15 +113,27 @@ func sends(device uintptr) bool {
 	return err == nil && n > 0
 }
 
-// serve starts the program and puts on record what it does, until it ends.
+// serve starts the program and puts on record what it does, until it ends. What the
+// command has to know of an end that came too soon, it hears from its network.
 func (f *far) serve() {
 	cmd, err := f.start()
 	if err == nil && cmd != nil {
-		err = reason(f.write(), cmd.Wait())
+		talk := f.write()
+		if errors.Is(talk, ErrFull) {
+			f.kill()
+		}
+		err = reason(talk, cmd.Wait())
 	}
+	if tap := f.lose(err, cmd != nil); tap != nil {
+		outage(tap, f.box.PID)
+	}
+}
+
+// lose notes that the program has ended and why, and returns the device if the run
+// goes on without it.
+func (f *far) lose(err error, started bool) *os.File {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err == nil && cmd != nil && !f.ended {
+	if err == nil && started && !f.ended {
 		err = errors.New("it ended before the run")
 	}
 	if known := (*cofferdam.Error)(nil); err != nil && !errors.As(err, &known) {
@@ -122,10 +143,22 @@ func (f *far) serve() {
 		}
 	}
 	f.failed = err
+	if f.ended || err == nil || f.box.Lost == nil {
+		f.mu.Unlock()
+		return nil
+	}
+	f.failed = nil
+	if f.kept >= 0 && unix.SetNonblock(f.kept, true) == nil { // else the box waits for what never comes
+		f.tap, f.kept = os.NewFile(uintptr(f.kept), "tap"), -1
+	}
+	tap := f.tap
+	f.mu.Unlock()
+	f.box.Lost(err)
+	return tap
 }
 
-// reason is why the program does not serve any more: what it said itself, else how
-// it ended, which the end of the talk follows from.
+// reason is why the program does not serve any more: what it said itself or the run
+// has had enough of, else how it ended, which the end of the talk follows from.
 func reason(talk, ended error) error {
 	if said := (*cofferdam.Error)(nil); ended == nil || errors.As(talk, &said) {
 		return talk
@@ -153,12 +186,27 @@ func (f *far) start() (*exec.Cmd, error) {
 	cmd.ExtraFiles = []*os.File{theirs, f.tap, f.held}
 	// What a terminal sends is for the command, not for its network.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := errors.Join(cmd.Start(), f.tap.Close()); err != nil {
-		f.tap = nil
+	f.keep()
+	err = errors.Join(cmd.Start(), f.tap.Close())
+	if f.tap = nil; err != nil {
 		return nil, errors.Join(f.program.unusable(err), talk.Close())
 	}
-	f.tap, f.talk, f.kill = nil, talk, func() { _ = cmd.Process.Kill() } // it may have ended
+	f.talk, f.kill = talk, func() { _ = cmd.Process.Kill() } // it may have ended
 	return cmd, nil
+}
+
+// keep keeps a queue of the device for when the program is gone. It is not polled
+// meanwhile: this process would wake with every packet. f.mu is held.
+func (f *far) keep() {
+	raw, err := f.tap.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { // it is open
+		if n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			f.kept = n
+		}
+	})
 }
 
 // write is the record of what the program does.
@@ -177,7 +225,9 @@ func (f *far) write() error {
 			if a.Event, unwritten = f.record.Record(context.Background(), e.Event); unwritten != nil {
 				a.Error = unwritten.Error()
 			}
-			err = f.answer(a)
+			if err = f.answer(a); errors.Is(unwritten, ErrFull) {
+				err = unwritten
+			}
 		}
 	}
 	f.mu.Lock()
@@ -232,22 +282,25 @@ func (f *far) End() {
 // Close implements Way.
 func (f *far) Close() error {
 	f.End()
-	if f.serving == nil {
+	if f.over == nil {
 		return f.held.Close()
 	}
 	defer f.held.Close() // it was only read
 	select {
-	case <-f.serving:
+	case <-f.over:
 	case <-time.After(endPatience):
 		f.mu.Lock()
 		if f.talk != nil {
 			f.kill()
 		}
 		f.mu.Unlock()
-		<-f.serving
+		<-f.over
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.kept >= 0 {
+		_ = unix.Close(f.kept) // nothing was written to it
+	}
 	if f.tap != nil {
 		return errors.Join(f.failed, f.tap.Close())
 	}

@@ -1,10 +1,12 @@
-// Package outside is what a run of one command says to the gateways that its box
-// reaches, which on Linux are a program of their own, cofferdam-wire: they link
-// much, most commands send no packet, and all would wait for them.
+// Package network is the network of a run of one command, as the run has it: what
+// it asks of the gateways that its box reaches, and on Linux the program that they
+// are, cofferdam-wire, which is started with the first packet: it links much, most
+// commands send none, and all would wait for it.
 //
 // It decides nothing, and holds no key. The invariant: the record of a run has
 // one writer, the run; what the gateways put on record goes through it, and they
-// let nothing pass before its answer.
+// let nothing pass before its answer. Once they are gone nothing passes at all, and
+// the box hears so at once.
 //
 // # The talk
 //
@@ -13,12 +15,13 @@
 // that it gets, in their order; one with End asks the gateways to end every
 // connection. The first Entry, empty but for its error if there is one, says that
 // the gateways serve.
-package outside
+package network
 
 import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -42,16 +45,28 @@ type Gateways interface {
 
 // Way is the way out of one box.
 type Way interface {
-	// Connect serves the box whose network device is tap, which it owns.
-	Connect(tap *os.File) error
+	// Connect serves a box, whose device it owns.
+	Connect(b Box) error
 	// Serve serves the connections of a box that has no device, by a proxy, until
 	// End, and returns when the last of them has ended. It owns l.
 	Serve(l net.Listener, password string) error
 	// End cuts what is under way; nothing passes from then on.
 	End()
-	// Close is End, and waits for what it cuts.
+	// Close is End, and waits for what it cuts. Its error says that the box had no
+	// network to its end, if Lost was not told so.
 	Close() error
 }
+
+// Box is a box with a network device.
+type Box struct {
+	TAP  *os.File        // a queue of the device; it can be waited for
+	PID  int             // a process in the network of the box; 0: unknown
+	Lost func(why error) // called once if the network ends before End, and before the box hears of it; nil: nobody asks
+}
+
+// ErrFull is in the error of a Recorder that takes nothing any more: then the
+// network of the box ends, for that reason.
+var ErrFull = errors.New("the record is full")
 
 // ProxyURL is what the variables HTTP_PROXY and HTTPS_PROXY of a box say whose way
 // out is Serve, as package proxy has it.

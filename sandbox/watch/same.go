@@ -1,0 +1,83 @@
+package watch
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Who begins another program by vfork, as posix_spawn and most runtimes do, shares all
+// of its memory with it until that program runs, and the kernel shows it for both. What
+// a process looks like does not tell that from a fork, whose memory becomes its own as
+// it is written; the kernel tells.
+
+// once leaves, of processes that have one memory, the first, with what it holds by now:
+// one that shared may have become another program, or have ended.
+func (p *Processes) once(list []holder) (left []holder) {
+	at := outside(p.Init)
+	var known, unknown []holder
+	for _, h := range list {
+		if at[h.pid] != 0 {
+			known = append(known, h)
+		} else {
+			unknown = append(unknown, h) // it has ended, or the kernel does not say
+		}
+	}
+	// The kernel's answer is an order too.
+	order := func(a, b holder) int { return sameMemory(at[a.pid], at[b.pid]) }
+	slices.SortFunc(known, order)
+	for _, h := range append(slices.CompactFunc(known, func(a, b holder) bool { return order(a, b) == 0 }), unknown...) {
+		if h.anon, h.shared = exactly(p.Proc, h.pid); h.anon+h.shared > 0 {
+			left = append(left, h)
+		}
+	}
+	return left
+}
+
+// sameMemory is 0 for two processes that have one memory, else their order. It is no
+// more than another number where the kernel does not say: then each counts for itself.
+func sameMemory(a, b int) int {
+	const ofMemory = 1 // KCMP_VM
+	r, _, err := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), ofMemory, 0, 0, 0)
+	switch {
+	case err != 0 || r > 2:
+		return a - b
+	case r == 1:
+		return -1
+	}
+	return int(r) / 2
+}
+
+// outside says, by the numbers that processes have in a box, which they have for this
+// process. init is the box's pid 1: what descends from it is in the box.
+func outside(init int) map[string]int {
+	list, err := os.ReadDir("/proc")
+	if err != nil || init == 0 {
+		return nil
+	}
+	children, ids := map[int][]int{}, map[int][][]byte{}
+	for _, e := range list {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + e.Name() + "/status")
+		if err != nil {
+			continue // it has ended
+		}
+		parent := int(Number(text, "PPid"))
+		children[parent], ids[n] = append(children[parent], n), bytes.Fields(Field(text, "NSpid"))
+	}
+	level := len(ids[init]) - 1 // of the box's numbers among those of one process
+	at := map[string]int{}
+	for next := children[init]; len(next) > 0; {
+		n := next[0]
+		if next = append(next[1:], children[n]...); level > 0 && len(ids[n]) > level {
+			at[string(ids[n][level])] = n
+		}
+	}
+	return at
+}
