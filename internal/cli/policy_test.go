@@ -65,7 +65,8 @@ func (b *bench) line(line string) string {
 			args = append(args, strings.Fields(part)...)
 		}
 	}
-	b.in, b.terminal = strings.NewReader(service.MemoryPassword+"\n"), true
+	person := strings.Contains(line, " approve ") || strings.Contains(line, " reject ") // only they need a terminal, in which tables are cut to fit
+	b.in, b.terminal = strings.NewReader(service.MemoryPassword+"\n"), person
 	_, out, errs := b.run(args[1:]...)
 	if to != "" {
 		if err := os.WriteFile(to, []byte(out), 0o600); err != nil {
