@@ -21,6 +21,7 @@ type Decision struct {
 	Rule    string  `json:"rule"`   // id of the rule that decided: "allow-1", "default-deny"
 	Reason  string  `json:"reason"` // one sentence, also shown inside the box
 	Hint    string  `json:"hint,omitempty"`
+	People  int     `json:"people,omitempty"`       // who have to allow it, of Asked; 0: one
 	Would   string  `json:"would_refuse,omitempty"` // rule that is log-only, by which it would not have passed
 	Policy  Digest  `json:"policy"`                 // of the whole policy that was asked
 }

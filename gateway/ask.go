@@ -120,7 +120,7 @@ func question(c *Caller, r Request, d cofferdam.Decision, s Shown) cofferdam.Que
 	}
 	return cofferdam.Question{
 		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.Actor, Source: r.Source, Action: r.Query.Action, Resource: r.Resource,
-		Bytes: s.Bytes, Size: s.Size, Target: s.Target, Hash: digest(all), Policy: d.Policy, Rule: d.Rule, Reason: d.Reason, Needs: 1,
+		Bytes: s.Bytes, Size: s.Size, Target: s.Target, Hash: digest(all), Policy: d.Policy, Rule: d.Rule, Reason: d.Reason, Needs: max(d.People, 1),
 	}
 }
 

@@ -154,3 +154,14 @@ func (l locked) UseOpening(ctx context.Context, id cofferdam.QuestionID, most in
 	defer l.mu.Unlock()
 	return l.d.UseOpening(ctx, id, most)
 }
+
+// As many people are asked as the rule wants.
+func TestHandleAsksTwoPeople(t *testing.T) {
+	c, _, d := asking(t, "[[egress.rule]]\nid = \"two\"\neffect = \"ask\"\nhosts = [\"asked.test\"]\npeople = 2\n")
+	if err := gateway.Handle(t.Context(), c, request("asked.test"), func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.asked) != 1 || d.asked[0].Needs != 2 {
+		t.Errorf("asked: %+v", d.asked)
+	}
+}

@@ -8,8 +8,11 @@ import (
 	"github.com/cedar-policy/cedar-go"
 )
 
-// effectNote is the annotation of permits that a person has to answer.
-const effectNote = "effect"
+// Annotations of permits that a person has to answer, and of how many have to.
+const (
+	effectNote = "effect"
+	peopleNote = "people"
+)
 
 // cedar returns the Cedar text that r stands for: one policy, or two for an ask,
 // whose host may be known and connected to before anybody is asked about a
@@ -61,6 +64,9 @@ func (r Rule) note() string {
 	n := fmt.Sprintf("@id(%q)", r.ID)
 	if r.effect() == Ask {
 		n += fmt.Sprintf(" @%s(%q)", effectNote, Ask)
+		if r.People > 1 {
+			n += fmt.Sprintf(" @%s(%q)", peopleNote, strconv.Itoa(r.People))
+		}
 	}
 	return n
 }
@@ -133,8 +139,18 @@ func parseCedar(name, text string, taken map[cedar.PolicyID]bool) ([]entry, erro
 		if e := Effect(notes[effectNote]); e != "" && (e != Ask || p.Effect() != cedar.Permit) {
 			return nil, fmt.Errorf("%s: @%s of %q: only a permit can be one, and only \"ask\"", name, effectNote, id)
 		}
+		e := entry{id: id, policy: p}
+		if Effect(notes[effectNote]) == Ask {
+			e.asks = 1
+		}
+		switch n := notes[peopleNote]; {
+		case n == "2" && e.asks > 0:
+			e.asks = 2
+		case n != "" && (n != "1" || e.asks == 0):
+			return nil, fmt.Errorf("%s: @%s of %q: 1 or 2, of a permit that is asked about", name, peopleNote, id)
+		}
 		taken[id] = true
-		out = append(out, entry{id: id, policy: p, asks: Effect(notes[effectNote]) == Ask})
+		out = append(out, e)
 	}
 	return out, nil
 }

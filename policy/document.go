@@ -57,6 +57,7 @@ const (
 //	hosts = ["api.example.com"]
 //	methods = ["GET"]
 //	paths = ["/repos/acme/*"]      # * stands for any text
+//	people = 2                     # of an ask alone: who have to allow it; 1 if not given
 //	mode = "log-only"              # of a deny or ask alone
 //	why = "the agent reads issues"
 //
@@ -127,6 +128,7 @@ type ruleFile struct {
 	Hosts   []string `toml:"hosts"`
 	Methods []string `toml:"methods"`
 	Paths   []string `toml:"paths"`
+	People  int      `toml:"people"`
 	Mode    Mode     `toml:"mode"`
 	Why     string   `toml:"why"`
 }
@@ -361,6 +363,8 @@ func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error
 		return fmt.Errorf("%s: mode %q is neither enforce nor log-only", where, shorten(string(f.Mode)))
 	case f.Mode == LogOnly && f.Effect != Deny && f.Effect != Ask:
 		return fmt.Errorf("%s: only a deny or an ask can be log-only", where)
+	case f.People < 0 || f.People > 2 || f.People > 0 && f.Effect != Ask:
+		return fmt.Errorf("%s: people is 1 or 2, of an ask alone", where)
 	case len(f.Hosts) == 0:
 		return fmt.Errorf("%s: hosts is missing, which could be read as all or as none", where)
 	case len(f.Why) > maxPattern:
@@ -380,7 +384,7 @@ func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error
 		}
 		for _, r := range rules {
 			n++
-			r.Effect, r.Mode, r.Methods, r.Paths, r.Why, r.Origin = f.Effect, f.Mode, methods, paths, f.Why, host
+			r.Effect, r.Mode, r.Methods, r.Paths, r.People, r.Why, r.Origin = f.Effect, f.Mode, methods, paths, f.People, f.Why, host
 			if r.Splice && (len(methods) > 0 || len(paths) > 0) {
 				return fmt.Errorf("%s: %q: methods and paths of what passes unseen cannot be judged", where, shorten(host))
 			}

@@ -14,7 +14,7 @@ import (
 type entry struct {
 	id     cedar.PolicyID
 	policy *cedar.Policy
-	asks   bool // a person has to answer what it permits
+	asks   int // people who have to allow what it permits; 0: it asks nobody
 }
 
 // layer is one part of a Set that is judged by itself.
@@ -64,6 +64,7 @@ func newLayer(name string, rules []Rule, text string, taken map[cedar.PolicyID]b
 type judgement struct {
 	verdict cofferdam.Verdict // "": nothing
 	rule    string
+	people  int // who have to allow it, of Asked
 }
 
 // judge answers q for the session self.
@@ -78,35 +79,40 @@ func (l *layer) judge(q Query, self cedar.Entity) judgement {
 	case len(diag.Errors) > 0:
 		// Cedar skips a policy that cannot be evaluated. A forbid that is
 		// skipped would let through, so nothing is.
-		return judgement{cofferdam.Refused, BadRule + ":" + string(diag.Errors[0].PolicyID)}
+		return judgement{cofferdam.Refused, BadRule + ":" + string(diag.Errors[0].PolicyID), 0}
 	case len(diag.Reasons) == 0:
 		return l.silent(q)
 	case verdict != cedar.Allow:
-		return judgement{cofferdam.Refused, string(diag.Reasons[0].PolicyID)}
+		return judgement{cofferdam.Refused, string(diag.Reasons[0].PolicyID), 0}
 	}
+	j := judgement{cofferdam.Allowed, string(diag.Reasons[0].PolicyID), 0}
 	for _, r := range diag.Reasons {
-		if l.asks(r.PolicyID, found) {
-			return judgement{cofferdam.Asked, string(r.PolicyID)}
+		if n := l.asks(r.PolicyID, found); n > j.people { // whoever asks for more counts
+			j = judgement{cofferdam.Asked, string(r.PolicyID), n}
 		}
 	}
-	return judgement{cofferdam.Allowed, string(diag.Reasons[0].PolicyID)}
+	return j
 }
 
 func (l *layer) silent(q Query) judgement {
 	if l.closed[sectionOf(q.Action)] {
-		return judgement{cofferdam.Refused, DefaultDeny}
+		return judgement{cofferdam.Refused, DefaultDeny, 0}
 	}
 	return judgement{}
 }
 
-func (l *layer) asks(id cedar.PolicyID, candidates []int) bool {
-	is := func(e entry) bool { return e.id == id && e.asks }
+// asks returns how many people have to allow what a policy permits; 0 for none.
+func (l *layer) asks(id cedar.PolicyID, candidates []int) int {
+	is := func(e entry) bool { return e.id == id }
 	for _, i := range candidates {
-		if slices.ContainsFunc(l.of[i], is) {
-			return true
+		if n := slices.IndexFunc(l.of[i], is); n >= 0 {
+			return l.of[i][n].asks
 		}
 	}
-	return slices.ContainsFunc(l.fixed, is)
+	if n := slices.IndexFunc(l.fixed, is); n >= 0 {
+		return l.fixed[n].asks
+	}
+	return 0
 }
 
 // resource is what q acts on: a child of each rule whose pattern matches.

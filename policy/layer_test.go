@@ -367,3 +367,35 @@ func BenchmarkDecideOfDocuments(b *testing.B) {
 		})
 	}
 }
+
+// A rule may want two people. Of several that ask, in one layer or in two,
+// whoever wants more counts, also where a path can be read in two ways.
+func TestTwoPeopleAreAsked(t *testing.T) {
+	two := "[[egress.rule]]\nid = \"pay\"\neffect = \"ask\"\nhosts = [\"bank.test\"]\npaths = [\"/pay*\"]\npeople = 2\n"
+	project := doc(t, ProjectName, "[egress]\nask = [\"bank.test\", \"one.test\"]\n"+two)
+	org := doc(t, OrganizationName, "[[egress.rule]]\nid = \"one\"\neffect = \"ask\"\nhosts = [\"one.test\"]\npeople = 2\n[cedar]\ntext = '''@id(\"c\") @effect(\"ask\") @people(\"2\") permit (principal, action == Action::\"request\", resource == Host::\"c.test\");'''\n")
+	s := mustCompile(t, Grant{Project: &project, Organization: &org, Allow: allow(t, "c.test")})
+	for url, want := range map[string]int{
+		"https://bank.test/": 1, "https://bank.test/pay": 2, "https://bank.test/x/..%2Fpay": 2, "https://one.test/": 2, "https://c.test/": 2,
+	} {
+		if d := s.Decide(get(t, url)); d.Verdict != cofferdam.Asked || d.People != want {
+			t.Errorf("%s: %+v, not by %d", url, d, want)
+		}
+	}
+	if d := s.Decide(get(t, "https://else.test/")); d.People != 0 {
+		t.Errorf("%+v", d)
+	}
+	for _, bad := range []string{
+		strings.Replace(two, "people = 2", "people = 3", 1), strings.Replace(two, "people = 2", "people = -1", 1), strings.Replace(two, `"ask"`, `"deny"`, 1),
+	} {
+		if _, err := ParseDocument(ProjectName, []byte(bad), nil); cofferdam.KindOf(err) != cofferdam.Invalid {
+			t.Errorf("%v\n%s", err, bad)
+		}
+	}
+	for _, text := range []string{`@people("2") permit (principal, action, resource);`, `@effect("ask") @people("3") permit (principal, action, resource);`, `@people("2") forbid (principal, action, resource);`} {
+		bad := doc(t, ProjectName, "[cedar]\ntext = '''"+text+"'''\n")
+		if _, err := New(Grant{Project: &bad}); err == nil {
+			t.Errorf("taken: %s", text)
+		}
+	}
+}

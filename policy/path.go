@@ -34,7 +34,7 @@ func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
 			switch o := s.decide(other); {
 			case o.Verdict == cofferdam.Refused && (r.all || o.Rule != DefaultDeny):
 				return o
-			case o.Verdict == cofferdam.Asked && d.Verdict == cofferdam.Allowed:
+			case o.Verdict == cofferdam.Asked && (d.Verdict == cofferdam.Allowed || o.People > d.People):
 				d = o
 			}
 		}

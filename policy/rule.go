@@ -29,6 +29,7 @@ type Rule struct {
 	Methods []string `json:"methods,omitempty"` // of requests, upper case; none: all
 	Paths   []string `json:"paths,omitempty"`   // of requests, * for any text; none: all
 	Origin  string   `json:"origin"`            // the entry as it was written: [splice:]HOST, or preset:NAME
+	People  int      `json:"people,omitempty"`  // of an ask: who have to allow it; 0: one
 	Splice  bool     `json:"splice,omitempty"`  // TLS passes unseen; see Set.Splices
 	Mode    Mode     `json:"mode,omitempty"`    // LogOnly: it refuses nothing, but says so
 	Why     string   `json:"why,omitempty"`     // for people

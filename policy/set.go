@@ -285,6 +285,7 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 	case j.verdict == cofferdam.Refused:
 		d.Reason, d.Hint = s.explain(q, j.rule)
 	case j.verdict == cofferdam.Asked:
+		d.People = j.people
 		d.Reason, d.Hint = "a person has to answer, by rule "+j.rule, "wait for the answer; cofferdam approval list shows the question"
 	default:
 		d.Reason = "permitted by rule " + j.rule
@@ -295,20 +296,27 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 // judge asks every layer and returns the most restrictive answer; would is the
 // rule by which something that is log-only would have been more so.
 func (s *Set) judge(q Query) (j judgement, would string) {
-	over := judgement{cofferdam.Allowed, ""}
+	people := 0
+	over := judgement{verdict: cofferdam.Allowed}
 	for _, l := range s.layers {
-		if o := l.judge(q, s.self); rank(o) > rank(over) && !(o.rule == DefaultDeny && s.ours(q)) {
+		o := l.judge(q, s.self)
+		if rank(o) > rank(over) && !(o.rule == DefaultDeny && s.ours(q)) {
 			over = o
 		}
+		people = max(people, o.people)
 		would = l.wouldRefuse(q, s.self, would)
 	}
 	j = s.core.judge(q, s.self)
 	would = s.core.wouldRefuse(q, s.self, would)
 	if s.core.observes && j.verdict == cofferdam.Refused && j.rule == DefaultDeny {
-		j, would = judgement{cofferdam.Allowed, "observed"}, DefaultDeny
+		j, would = judgement{cofferdam.Allowed, "observed", 0}, DefaultDeny
 	}
+	people = max(people, j.people)
 	if rank(over) > rank(j) || over.verdict == cofferdam.Refused {
 		j = over
+	}
+	if j.verdict == cofferdam.Asked {
+		j.people = people // as many as the layer wants that wants most
 	}
 	if s.given != nil && liftable(j) && !s.Locked(q) {
 		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed {

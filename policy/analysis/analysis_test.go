@@ -225,3 +225,18 @@ func TestSuggestionsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// From two people to one is something that becomes possible; the other way round
+// it is not.
+func TestDiffOfPeople(t *testing.T) {
+	rule := "[[egress.rule]]\nid = \"pay\"\neffect = \"ask\"\nhosts = [\"bank.test\"]\n"
+	one, two := doc(t, "project", rule), doc(t, "project", rule+"people = 2\n")
+	if c := Diff(two, one); !c.Widens() || c.Opens[0] != "by one person alone: bank.test" {
+		t.Errorf("%+v", c)
+	}
+	for name, c := range map[string]Change{"more people": Diff(one, two), "denied": Diff(two, doc(t, "project", rule+"people = 1\n[egress]\ndeny = [\"bank.test\"]\n"))} {
+		if c.Widens() {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}

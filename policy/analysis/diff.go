@@ -46,6 +46,10 @@ func Diff(before, after policy.Document) Change {
 		case r.Mode == policy.LogOnly:
 		case r.Effect == policy.Deny && !covered(r, after, policy.Deny):
 			c.Opens = append(c.Opens, fmt.Sprintf("what %s denied: %s", r.ID, r))
+		case r.Effect == policy.Ask && r.People > 1 && covered(r, after, policy.Ask) && !slices.ContainsFunc(after.Rules, func(o policy.Rule) bool {
+			return (o.Effect == policy.Ask && o.People >= r.People || o.Effect == policy.Deny) && o.Mode != policy.LogOnly && o.Covers(r)
+		}):
+			c.Opens = append(c.Opens, fmt.Sprintf("by one person alone: %s", r))
 		case r.Effect == policy.Ask && !covered(r, after, policy.Ask) && !covered(r, after, policy.Deny):
 			if covered(r, after, policy.Allow) {
 				c.Opens = append(c.Opens, fmt.Sprintf("without asking: %s", r))
