@@ -145,7 +145,7 @@ func New(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, turns: newTurns(cmp.Or(o.Parallel, cofferdam.DefaultParallel), o.ProjectParallel), alive: map[cofferdam.SessionID]life{}, ruled: map[cofferdam.SessionID][]ruled{}}
+	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, cofferdam.DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}, ruled: map[cofferdam.SessionID][]ruled{}}
 	if o.Connect == nil {
 		r.o.Connect = r.attachWire
 	}
