@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind sorts errors. The number travels, so new kinds are added at the end.
@@ -70,7 +71,9 @@ type Error struct {
 	Subject string // what it was about, for people: "push to main"
 	Reason  string // why, for people; empty: the text of Err
 	Hint    string // the next step
-	Err     error  // the cause; shown only with --debug
+	// After is in how long trying again makes sense; 0: nobody knows.
+	After time.Duration
+	Err   error // the cause; shown only with --debug
 }
 
 // Error returns "subject: reason", the line a person reads: several errors in one

@@ -31,6 +31,9 @@ import (
 type Options struct {
 	Server string // unix:PATH or http://ADDRESS:PORT
 	Token  string // needed over http, allowed over unix; "" for none
+	// Project is that which calls are about, by name or id; "" for the only one the
+	// caller is in, or the server's own.
+	Project string
 }
 
 // Client calls one server. Safe for concurrent use.
@@ -38,6 +41,7 @@ type Client struct {
 	base   string
 	server string
 	token  string
+	scope  string // name of the project
 	http   *http.Client
 	pause  func(context.Context, time.Duration) error
 }
@@ -57,7 +61,7 @@ const (
 // New returns a Client. It does not call the server yet.
 func New(o Options) (*Client, error) {
 	t := &http.Transport{ResponseHeaderTimeout: headerWait, IdleConnTimeout: idleInClient, Proxy: nil}
-	c := &Client{server: o.Server, token: o.Token, http: &http.Client{Transport: t, CheckRedirect: noRedirect}, pause: sleep}
+	c := &Client{server: o.Server, token: o.Token, scope: o.Project, http: &http.Client{Transport: t, CheckRedirect: noRedirect}, pause: sleep}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	path, isUnix := strings.CutPrefix(o.Server, "unix:")
 	switch {
@@ -152,6 +156,9 @@ func (c *Client) once(ctx context.Context, r request, body []byte) (*http.Respon
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	if c.scope != "" {
+		req.Header.Set("Cofferdam-Project", c.scope)
+	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
 	}
@@ -212,6 +219,7 @@ func (c *Client) problem(resp *http.Response) error {
 type problem struct {
 	Kind, Op, Subject, Reason, Detail, Hint, Cause string
 	RequestID                                      string `json:"request_id"`
+	RetryAfter                                     int64  `json:"retry_after"` // seconds
 }
 
 // RequestError is the cause of an error that a server told: it knows the
@@ -230,7 +238,7 @@ func (e *RequestError) Error() string {
 }
 
 func (p problem) err() error {
-	e := &cofferdam.Error{Op: p.Op, Kind: cofferdam.ParseKind(p.Kind), Subject: p.Subject, Reason: p.Reason, Hint: p.Hint, Err: &RequestError{p.RequestID, p.Cause}}
+	e := &cofferdam.Error{Op: p.Op, Kind: cofferdam.ParseKind(p.Kind), Subject: p.Subject, Reason: p.Reason, Hint: p.Hint, After: time.Duration(p.RetryAfter) * time.Second, Err: &RequestError{p.RequestID, p.Cause}}
 	if e.Subject == "" && e.Reason == "" {
 		e.Reason = p.Detail
 	} else if e.Reason == "" {

@@ -223,7 +223,7 @@ func (a *nap) doze(ctx context.Context) error {
 	case limit > 0 && idle >= limit:
 		a.since = time.Now() // one that does not rest is not tried again at once
 		return a.suspend(ctx, fmt.Sprintf("idle for %s: its agent waits for a person", idle.Round(time.Second)))
-	case a.turns.wanted() && !a.restless:
+	case a.turns.wanted(a.plan.ID) && !a.restless:
 		return a.suspend(ctx, "its agent waits for a person, and another session for its turn")
 	case limit > 0 && idle >= limit-lead(limit):
 		return a.warn(ctx, aboutIdle, a.since.Add(limit), "its box is idle and about to be suspended; any message to the task keeps it")

@@ -81,9 +81,11 @@ type Options struct {
 	MaxOutput    int64               // optional; DefaultMaxOutput, of each command
 	Rest         cofferdam.Rest      // optional; the defaults of package cofferdam
 	Parallel     int                 // optional; cofferdam.DefaultParallel, sessions with a box that runs
-	Look         time.Duration       // optional; DefaultLook
-	Patience     time.Duration       // optional; DefaultPatience
-	Log          *slog.Logger        // optional
+	// ProjectParallel is how many of those one project has; optional, Parallel.
+	ProjectParallel int
+	Look            time.Duration // optional; DefaultLook
+	Patience        time.Duration // optional; DefaultPatience
+	Log             *slog.Logger  // optional
 }
 
 // Wire is the live network of a box.
@@ -145,7 +147,7 @@ func New(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, turns: &turns{most: cmp.Or(o.Parallel, cofferdam.DefaultParallel), held: map[cofferdam.SessionID]bool{}}, alive: map[cofferdam.SessionID]life{}, ruled: map[cofferdam.SessionID][]ruled{}}
+	r := &Runner{o: o, turns: newTurns(cmp.Or(o.Parallel, cofferdam.DefaultParallel), o.ProjectParallel), alive: map[cofferdam.SessionID]life{}, ruled: map[cofferdam.SessionID][]ruled{}}
 	if o.Connect == nil {
 		r.o.Connect = r.attachWire
 	}

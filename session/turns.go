@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -15,32 +16,108 @@ const stepQueued = "queued"
 
 // turns says whose boxes may run. A session has its turn from before its first
 // box is made until its last is gone, but for the time in which its box rests.
+//
+// Projects take turns: the next comes from the project that had none for longest,
+// and of that project it is who came first. No project has more than each.
 type turns struct {
-	most int
+	most, each int // of all, of one project
 
-	mu    sync.Mutex
-	held  map[cofferdam.SessionID]bool // guarded by mu
-	queue []*place                     // the first comes first; guarded by mu
+	mu     sync.Mutex
+	held   map[cofferdam.SessionID]cofferdam.Scope // guarded by mu
+	queue  []*place                                // as they came
+	served map[cofferdam.Scope]uint64              // when a project had its last turn, of those that have or want one
+	given  uint64                                  // turns, ever
 }
 
 // place is one in the queue.
 type place struct {
 	id    cofferdam.SessionID
+	scope cofferdam.Scope
 	ready chan struct{} // closed when it is its turn
+}
+
+func newTurns(most, each int) *turns {
+	if each == 0 || each > most {
+		each = most
+	}
+	return &turns{most: most, each: each, held: map[cofferdam.SessionID]cofferdam.Scope{}, served: map[cofferdam.Scope]uint64{}}
 }
 
 // take gives a session its turn, or, with nil, says that it has it. One whose box
 // runs has it at once, however many there are: a server before this one gave it.
-func (t *turns) take(id cofferdam.SessionID, runs bool) (wait *place, others int) {
+// Why it has to wait is a sentence.
+func (t *turns) take(id cofferdam.SessionID, scope cofferdam.Scope, runs bool) (wait *place, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held[id] || runs || len(t.held) < t.most && len(t.queue) == 0 {
-		t.held[id] = true
-		return nil, 0
+	if _, has := t.held[id]; has {
+		return nil, ""
 	}
-	p := &place{id, make(chan struct{})}
+	if runs {
+		t.hand(id, scope)
+		return nil, ""
+	}
+	p := &place{id, scope, make(chan struct{})}
 	t.queue = append(t.queue, p)
-	return p, len(t.held)
+	t.deal()
+	if _, has := t.held[id]; has {
+		return nil, ""
+	}
+	place := 0
+	for _, q := range t.queue {
+		if q.scope == scope {
+			place++
+		}
+	}
+	// Of other projects it says nothing: who else waits is theirs.
+	why = fmt.Sprintf("as many sessions run as may, %d", len(t.held))
+	if of := t.of(scope); of >= t.each && len(t.held) < t.most {
+		why = fmt.Sprintf("as many sessions of its project run as may, %d", of)
+	}
+	return p, fmt.Sprintf("it waits for its turn: %s; it is number %d of its project's that wait", why, place)
+}
+
+// hand lets a session have a turn; mu is held.
+func (t *turns) hand(id cofferdam.SessionID, scope cofferdam.Scope) {
+	t.given++
+	t.held[id], t.served[scope] = scope, t.given
+}
+
+// of counts the turns of a project; mu is held.
+func (t *turns) of(scope cofferdam.Scope) (n int) {
+	for _, s := range t.held {
+		if s == scope {
+			n++
+		}
+	}
+	return n
+}
+
+// next is whose turn it is, -1 for nobody's; mu is held.
+func (t *turns) next() int {
+	best := -1
+	for i, p := range t.queue {
+		if t.of(p.scope) < t.each && (best < 0 || t.served[p.scope] < t.served[t.queue[best].scope]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// deal gives away the turns that there are; mu is held.
+func (t *turns) deal() {
+	for len(t.held) < t.most {
+		i := t.next()
+		if i < 0 {
+			break
+		}
+		p := t.queue[i]
+		t.queue = slices.Delete(t.queue, i, i+1)
+		t.hand(p.id, p.scope)
+		close(p.ready)
+	}
+	if len(t.queue) == 0 { // nobody compares; so the map stays small
+		maps.DeleteFunc(t.served, func(s cofferdam.Scope, _ uint64) bool { return t.of(s) == 0 })
+	}
 }
 
 // give lets another session have the turn of this one, if it has it.
@@ -48,11 +125,7 @@ func (t *turns) give(id cofferdam.SessionID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.held, id)
-	for len(t.queue) > 0 && len(t.held) < t.most {
-		t.held[t.queue[0].id] = true
-		close(t.queue[0].ready)
-		t.queue = t.queue[1:]
-	}
+	t.deal()
 }
 
 // leave is for one that waits no longer; it may have got its turn meanwhile.
@@ -72,7 +145,8 @@ func (t *turns) leave(p *place) {
 func (t *turns) has(id cofferdam.SessionID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.held[id]
+	_, has := t.held[id]
+	return has
 }
 
 // waits says whether a session does.
@@ -82,11 +156,13 @@ func (t *turns) waits(id cofferdam.SessionID) bool {
 	return slices.ContainsFunc(t.queue, func(p *place) bool { return p.id == id })
 }
 
-// wanted says whether somebody waits for a turn.
-func (t *turns) wanted() bool {
+// wanted says whether somebody would have the turn of this session if it gave
+// it away.
+func (t *turns) wanted(id cofferdam.SessionID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.queue) > 0
+	mine, has := t.held[id]
+	return has && slices.ContainsFunc(t.queue, func(p *place) bool { return p.scope == mine || t.of(p.scope) < t.each })
 }
 
 // errNoTurn says that an environment has to be made for a session whose box rests,
@@ -111,13 +187,11 @@ func (a ticket) wait(ctx context.Context) error {
 
 // take returns once it is the session's turn. That it has to wait is on record.
 func (a ticket) take(ctx context.Context, runs bool) error {
-	p, others := a.turns.take(a.plan.ID, runs)
+	p, why := a.turns.take(a.plan.ID, a.plan.Scope, runs)
 	if p == nil {
 		return nil
 	}
-	err := a.ledger.step(ctx, stepQueued, map[string]string{
-		fieldText: fmt.Sprintf("it waits for its turn: as many sessions run as may, %d", others),
-	})
+	err := a.ledger.step(ctx, stepQueued, map[string]string{fieldText: why})
 	if err == nil {
 		select {
 		case <-p.ready:

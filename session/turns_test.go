@@ -1,14 +1,15 @@
 package session
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"cofferdam"
 )
 
-func newTurns(most int) *turns {
-	return &turns{most: most, held: map[cofferdam.SessionID]bool{}}
-}
+var alone = cofferdam.Scope{Organization: "o-1", Project: "p-1"}
 
 // comes says whether a place's turn has come.
 func (p *place) comes() bool {
@@ -23,16 +24,16 @@ func (p *place) comes() bool {
 // TestTurnsComeInOrder: a session has one turn however often it asks for it, gives
 // it back once, and who waited longest has the next.
 func TestTurnsComeInOrder(t *testing.T) {
-	s := newTurns(1)
+	s := newTurns(1, 0)
 	for range 2 {
-		if p, _ := s.take("s-1", false); p != nil {
+		if p, _ := s.take("s-1", alone, false); p != nil {
 			t.Fatal("it waits for what it has")
 		}
 	}
-	second, others := s.take("s-2", false)
-	third, _ := s.take("s-3", false)
-	if second == nil || third == nil || others != 1 || !s.wanted() {
-		t.Fatalf("two have the only turn: %v %v beside %d", second, third, others)
+	second, why := s.take("s-2", alone, false)
+	third, _ := s.take("s-3", alone, false)
+	if second == nil || third == nil || !strings.Contains(why, "as many sessions run as may, 1; it is number 1") || !s.wanted("s-1") {
+		t.Fatalf("two have the only turn: %v %v, %s", second, third, why)
 	}
 	s.give("s-4") // which had none
 	if second.comes() {
@@ -43,13 +44,13 @@ func TestTurnsComeInOrder(t *testing.T) {
 	if !second.comes() || third.comes() {
 		t.Errorf("second %v, third %v", second.comes(), third.comes())
 	}
-	if p, _ := s.take("s-1", false); p == nil {
+	if p, _ := s.take("s-1", alone, false); p == nil {
 		t.Error("it came before those that wait")
 	}
 	s.give("s-2")
 	s.give("s-3")
 	s.give("s-1")
-	if len(s.held) != 0 || len(s.queue) != 0 || s.wanted() {
+	if len(s.held) != 0 || len(s.queue) != 0 || len(s.served) != 0 {
 		t.Errorf("left: %v, %d", s.held, len(s.queue))
 	}
 }
@@ -57,12 +58,12 @@ func TestTurnsComeInOrder(t *testing.T) {
 // TestTurnOfABoxThatRuns: it counts however many there are, and others wait until
 // there are fewer again.
 func TestTurnOfABoxThatRuns(t *testing.T) {
-	s := newTurns(1)
-	s.take("s-1", false)
-	if p, _ := s.take("s-2", true); p != nil {
+	s := newTurns(1, 0)
+	s.take("s-1", alone, false)
+	if p, _ := s.take("s-2", alone, true); p != nil {
 		t.Fatal("a box that runs waits")
 	}
-	p, _ := s.take("s-3", false)
+	p, _ := s.take("s-3", alone, false)
 	s.give("s-1")
 	if p.comes() {
 		t.Error("two have the only turn")
@@ -76,17 +77,74 @@ func TestTurnOfABoxThatRuns(t *testing.T) {
 // TestLeavingTheQueue: who waits no longer takes no turn, and gives back one that
 // came in the same moment.
 func TestLeavingTheQueue(t *testing.T) {
-	s := newTurns(1)
-	s.take("s-1", false)
-	second, _ := s.take("s-2", false)
-	third, _ := s.take("s-3", false)
+	s := newTurns(1, 0)
+	s.take("s-1", alone, false)
+	second, _ := s.take("s-2", alone, false)
+	third, _ := s.take("s-3", alone, false)
 	s.leave(second)
 	s.give("s-1")
 	if second.comes() || !third.comes() {
 		t.Errorf("second %v, third %v", second.comes(), third.comes())
 	}
 	s.leave(third)
-	if len(s.held) != 0 || s.wanted() {
+	if len(s.held) != 0 || len(s.queue) != 0 {
 		t.Errorf("left: %v", s.held)
+	}
+}
+
+// TestProjectsTakeTurns: one project's many sessions do not keep another's few
+// waiting: the projects come one after the other, and of each who came first.
+func TestProjectsTakeTurns(t *testing.T) {
+	other := cofferdam.Scope{Organization: "o-1", Project: "p-2"}
+	third := cofferdam.Scope{Organization: "o-2", Project: "p-1"} // ids of projects are compared with their organisation
+	s := newTurns(1, 0)
+	waits := map[cofferdam.SessionID]*place{}
+	for _, scope := range []cofferdam.Scope{alone, alone, alone, alone, alone, other, other, third} {
+		id := cofferdam.SessionID(fmt.Sprintf("s-%d", len(waits)))
+		waits[id], _ = s.take(id, scope, false)
+	}
+	var order []cofferdam.SessionID
+	for now := cofferdam.SessionID("s-0"); now != ""; {
+		s.give(now)
+		delete(waits, now)
+		now = ""
+		for id, p := range waits {
+			if p.comes() {
+				now = id
+				order = append(order, id)
+			}
+		}
+	}
+	if want := []cofferdam.SessionID{"s-5", "s-7", "s-1", "s-6", "s-2", "s-3", "s-4"}; !slices.Equal(order, want) {
+		t.Errorf("they came as %v, want %v", order, want)
+	}
+	if len(s.served) != 0 {
+		t.Errorf("kept of projects that have nothing: %v", s.served)
+	}
+}
+
+// TestTurnsOfOneProject: a project has no more than its own limit, and who waits
+// for that keeps nobody of another project back, nor has a box of another rest.
+func TestTurnsOfOneProject(t *testing.T) {
+	other := cofferdam.Scope{Organization: "o-1", Project: "p-2"}
+	s := newTurns(3, 1)
+	s.take("s-1", alone, false)
+	second, why := s.take("s-2", alone, false)
+	if second == nil || !strings.Contains(why, "of its project run as may, 1; it is number 1") {
+		t.Fatalf("a project has more than its limit: %v, %q", second, why)
+	}
+	if p, _ := s.take("s-3", other, false); p != nil {
+		t.Error("another project waits for it")
+	}
+	if s.wanted("s-3") || !s.wanted("s-1") {
+		t.Error("the turn of s-1 would help, that of s-3 would not")
+	}
+	s.give("s-3")
+	if second.comes() {
+		t.Error("a turn of another project went beyond the limit")
+	}
+	s.give("s-1")
+	if !second.comes() {
+		t.Error("nobody has the turn")
 	}
 }

@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"cofferdam"
 )
 
-// Options is what a Service is made from. All fields are needed but Now.
+// Options is what a Service is made from: a Store and a Record; the rest is
+// optional.
 type Options struct {
 	Store  Store
 	Record cofferdam.Recorder // the host log
 	Now    func() time.Time   // nil: time.Now
+	// Hourly is how many tasks a project gets within an hour; 0: any number.
+	Hourly int
 }
 
 // Service is the verbs of a task. Safe for concurrent use.
@@ -23,6 +27,8 @@ type Service struct {
 	record  cofferdam.Recorder
 	now     func() time.Time
 	changes *changes
+	hourly  int
+	making  sync.Mutex // one task is counted and made at a time, where there is a limit
 }
 
 // New returns a Service.
@@ -30,7 +36,7 @@ func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{store: o.Store, record: o.Record, now: o.Now, changes: newChanges()}
+	return &Service{store: o.Store, record: o.Record, now: o.Now, changes: newChanges(), hourly: o.Hourly}
 }
 
 // Order is what Create needs beside the request: whose it is and what its names
@@ -65,7 +71,15 @@ func (s *Service) Create(ctx context.Context, o Order) (cofferdam.Task, error) {
 		Request: o.Request, Repo: o.Repo.ID, State: cofferdam.Queued, Attempt: 1, Base: base,
 		RegressionOnly: regressionOnly(o.Request.Checks), By: o.By, Created: now, Updated: now,
 	}
+	full, done, err := s.admit(ctx, t)
+	if err != nil {
+		return cofferdam.Task{}, err
+	}
+	defer done()
 	kept, made, err := s.store.CreateTask(ctx, t, func(t cofferdam.Task) error {
+		if full != nil {
+			return full // here, because a repeated request has its task already and makes none
+		}
 		if _, err := s.record.Record(ctx, s.event(t, "", o.By)); err != nil {
 			return unrecorded("task.Create", t, err)
 		}
@@ -75,6 +89,33 @@ func (s *Service) Create(ctx context.Context, o Order) (cofferdam.Task, error) {
 		s.changes.tell()
 	}
 	return kept, err
+}
+
+// window is what Options.Hourly is about.
+const window = time.Hour
+
+// admit says why a project gets no new task now, with the time in which it does.
+// Until done is called no other task is counted, so that two at the same moment
+// are not both the last one.
+func (s *Service) admit(ctx context.Context, t cofferdam.Task) (full error, done func(), err error) {
+	if s.hourly == 0 {
+		return nil, func() {}, nil
+	}
+	s.making.Lock()
+	at, err := s.store.NewestTask(ctx, t.Scope, s.hourly)
+	if err != nil {
+		s.making.Unlock()
+		return nil, nil, err
+	}
+	if after := at.Add(window).Sub(t.Created); !at.IsZero() && after > 0 {
+		after = min(after, window) // a clock that was put back
+		full = &cofferdam.Error{
+			Op: "task.Create", Kind: cofferdam.Exhausted, Subject: "task", After: after,
+			Reason: fmt.Sprintf("this project has made the %d tasks that it may make within an hour", s.hourly),
+			Hint:   fmt.Sprintf("try again in %s, or have the operator raise tasks-per-hour", after.Round(time.Second)),
+		}
+	}
+	return full, s.making.Unlock, nil
 }
 
 // unrecorded is the refusal of a change that could not be put on record. What

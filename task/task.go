@@ -64,6 +64,9 @@ type Store interface {
 	// a Conflict. record is called with the task as it will be kept; its error
 	// is returned and nothing is kept.
 	CreateTask(ctx context.Context, t cofferdam.Task, record func(cofferdam.Task) error) (kept cofferdam.Task, made bool, err error)
+	// NewestTask says when the nth newest task of a project was made, the newest
+	// is the first; zero if there are fewer.
+	NewestTask(ctx context.Context, scope cofferdam.Scope, n int) (time.Time, error)
 	// TaskByID finds a task of any scope; for the platform, not for faces.
 	TaskByID(ctx context.Context, id cofferdam.TaskID) (cofferdam.Task, error)
 	// FindTask finds by id, unique prefix of an id, or short name "t-42".

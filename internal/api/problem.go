@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"cofferdam"
@@ -12,17 +14,18 @@ import (
 
 // Problem is an error as it travels (RFC 9457).
 type Problem struct {
-	Type      string `json:"type"` // urn:cofferdam:problem:KIND
-	Title     string `json:"title"`
-	Status    int    `json:"status"`
-	Detail    string `json:"detail"`
-	Kind      string `json:"kind"`
-	Op        string `json:"op,omitempty"`
-	Subject   string `json:"subject,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	Hint      string `json:"hint"`
-	RequestID string `json:"request_id"`
-	Cause     string `json:"cause,omitempty"` // only of a server started with --debug
+	Type       string `json:"type"` // urn:cofferdam:problem:KIND
+	Title      string `json:"title"`
+	Status     int    `json:"status"`
+	Detail     string `json:"detail"`
+	Kind       string `json:"kind"`
+	Op         string `json:"op,omitempty"`
+	Subject    string `json:"subject,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	Hint       string `json:"hint"`
+	RetryAfter int64  `json:"retry_after,omitempty"` // seconds
+	RequestID  string `json:"request_id"`
+	Cause      string `json:"cause,omitempty"` // only of a server started with --debug
 }
 
 // problemOf turns an error into a Problem. An error without words for people
@@ -38,6 +41,7 @@ func (s *Server) problemOf(r *http.Request, err error) Problem {
 	var e *cofferdam.Error
 	if errors.As(err, &e) {
 		p.Op, p.Subject, p.Reason, p.Detail = e.Op, e.Subject, e.Reason, e.Error()
+		p.RetryAfter = int64(math.Ceil(e.After.Seconds()))
 		if e.Reason == "" && kind == cofferdam.Internal {
 			p.Detail = e.Subject + ": something went wrong inside the server"
 		}
@@ -67,6 +71,9 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
 	}
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the caller has gone if this fails

@@ -14,11 +14,12 @@ type Client struct {
 	Server    string // unix:PATH or http://ADDRESS:PORT
 	TokenFile string // "" for none
 	NoInput   bool   // never ask
+	Project   string // "" for the server's own, or the only one the caller is in
 	Sources   map[string]string
 }
 
-// LoadClient builds a Client from flags ("server", "token-file", "no-input",
-// "config"), COFFERDAM_* variables, the user's file and the default.
+// LoadClient builds a Client from flags ("server", "token-file", "project",
+// "no-input", "config"), COFFERDAM_* variables, the user's file and the default.
 //
 // The user's file is $XDG_CONFIG_HOME/cofferdam/config.toml with the keys
 // server and token_file.
@@ -42,6 +43,7 @@ func LoadClient(flags map[string]string, getenv func(string) string) (Client, er
 	}
 	c.Server = choose("server", "COFFERDAM_SERVER", file.Server, "unix:"+usualSocket(getenv))
 	c.TokenFile = choose("token-file", "COFFERDAM_TOKEN_FILE", file.TokenFile, "")
+	c.Project = choose("project", "COFFERDAM_PROJECT", "", "")
 	c.NoInput = choose("no-input", "COFFERDAM_NO_INPUT", "", "") != ""
 	return c, c.check()
 }

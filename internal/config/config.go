@@ -49,6 +49,8 @@ type Config struct {
 	IdleTimeout time.Duration // of a session, before its box is suspended
 	MaxLifetime time.Duration // of a session
 	Parallel    int           // sessions with a box that runs at a time
+	// Of each project: of those so many, and new tasks within an hour; 0: no limit of its own.
+	ProjectParallel, TasksPerHour int
 
 	// Debug knobs: no promise, not documented.
 	TestPerson      string // name of a test person; "" for none
@@ -95,6 +97,7 @@ const (
 	// DefaultCheckTimeout is what a slow test suite needs.
 	DefaultCheckTimeout = 15 * time.Minute
 	maxTimeout          = 24 * time.Hour
+	maxTasksPerHour     = 10_000
 	maxParallel         = 128 // sessions at a time; half of the steps that a server works on at a time
 )
 

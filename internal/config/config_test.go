@@ -87,6 +87,17 @@ func TestPrecedence(t *testing.T) {
 			t.Errorf("%s: %d: %v", text, c.Parallel, err)
 		}
 	}
+	for text, want := range map[string][2]int{
+		"": {}, "project-parallel = 1\ntasks-per-hour = 1": {1, 1}, "project-parallel = 128\ntasks-per-hour = 10000": {128, 10_000},
+		"project-parallel = 0": {-1}, "project-parallel = 129": {-1}, "tasks-per-hour = 0": {-1}, "tasks-per-hour = 10001": {-1}, `tasks-per-hour = "many"`: {-1}, "tasks-per-hour = 1.5": {-1},
+	} {
+		c, err := Load(map[string]string{"config": write(t, "q.toml", text+"\n", 0o600)}, none)
+		if want[0] < 0 {
+			wantInvalid(t, text, err)
+		} else if err != nil || c.ProjectParallel != want[0] || c.TasksPerHour != want[1] {
+			t.Errorf("%s: %d, %d: %v", text, c.ProjectParallel, c.TasksPerHour, err)
+		}
+	}
 	_, err = Load(map[string]string{"config": write(t, "n.toml", "tier = 1\n", 0o600)}, none)
 	wantInvalid(t, "a number for a text", err)
 	for _, bad := range []string{"none", "GVisor", "gvisor ", "gvisor,process", "\x00"} {

@@ -52,16 +52,9 @@ func Settings() []Setting {
 		duration("check-timeout", "longest run of one check (default 15m)", func(c *Config) *time.Duration { return &c.CheckTimeout }),
 		duration("idle-timeout", "how long a session may have nothing to do before its box is suspended, 60s to 8h (default 15m)", func(c *Config) *time.Duration { return &c.IdleTimeout }),
 		durationTo(cofferdam.MaxLifetime*time.Second, "max-lifetime", "longest life of a session, 60s to 336h; up to 15m it is the idle timeout as well (default 8h)", func(c *Config) *time.Duration { return &c.MaxLifetime }),
-		{
-			Name: "parallel", Number: true, Usage: fmt.Sprintf("how many sessions have a box that runs at a time, 1 to %d; more wait for their turn (default 8)", maxParallel),
-			apply: func(c *Config, v string) (err error) {
-				if c.Parallel, err = strconv.Atoi(v); err != nil || c.Parallel < 1 || c.Parallel > maxParallel {
-					return fmt.Errorf("%.80q is no number from 1 to %d", v, maxParallel)
-				}
-				return nil
-			},
-			show: func(c Config) string { return strconv.Itoa(c.Parallel) },
-		},
+		count("parallel", fmt.Sprintf("how many sessions have a box that runs at a time, 1 to %d; more wait for their turn, and projects take turns (default 8)", maxParallel), maxParallel, func(c *Config) *int { return &c.Parallel }),
+		count("project-parallel", fmt.Sprintf("how many of those one project has, 1 to %d (default all)", maxParallel), maxParallel, func(c *Config) *int { return &c.ProjectParallel }),
+		count("tasks-per-hour", fmt.Sprintf("how many tasks a project may make within an hour, 1 to %d (default any number)", maxTasksPerHour), maxTasksPerHour, func(c *Config) *int { return &c.TasksPerHour }),
 		{
 			Name: "debug", Usage: "verbose log", Bool: true,
 			apply: func(c *Config, v string) (err error) {
@@ -95,6 +88,21 @@ func tierNames() string {
 		names = append(names, string(t))
 	}
 	return strings.Join(names, ", ")
+}
+
+func count(name, usage string, most int, field func(*Config) *int) Setting {
+	return Setting{
+		Name: name, Number: true, Usage: usage,
+		apply: func(c *Config, v string) error {
+			n, err := strconv.Atoi(v)
+			if err != nil || n < 1 || n > most {
+				return fmt.Errorf("%.80q is no number from 1 to %d", v, most)
+			}
+			*field(c) = n
+			return nil
+		},
+		show: func(c Config) string { return strconv.Itoa(*field(&c)) },
+	}
 }
 
 func text(name, env, usage string, field func(*Config) *string) Setting {

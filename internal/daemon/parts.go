@@ -158,12 +158,12 @@ func (s *server) attach(ctx context.Context) error {
 		Sign: s.signer.SignSnapshot, Vouch: s.vouch, Host: s.trace.Host(),
 		Asks: func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
 		Ask:  s.desk, Documents: s.documents, Given: s.given, Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
-		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Parallel: s.Parallel, Log: s.log,
+		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Parallel: s.Parallel, ProjectParallel: s.ProjectParallel, Log: s.log,
 	})
 	if err != nil {
 		return err
 	}
-	s.tasks = task.New(task.Options{Store: s.store, Record: s.trace.Host()})
+	s.tasks = task.New(task.Options{Store: s.store, Record: s.trace.Host(), Hourly: s.TasksPerHour})
 	s.merges = merge.New(merge.Options{
 		Store: s.store, Repos: s.mirror, Trace: s.trace, Record: s.trace.Host(), PublicKey: s.signer.Public(),
 		Receipt: func(ctx context.Context, t cofferdam.TaskID, c cofferdam.Commit) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/task"
@@ -79,6 +80,22 @@ func (s *Store) CreateTask(ctx context.Context, t cofferdam.Task, record func(co
 		return record(t)
 	})
 	return t, made && err == nil, err
+}
+
+// NewestTask says when the nth newest task of a project was made.
+func (s *Store) NewestTask(ctx context.Context, scope cofferdam.Scope, n int) (time.Time, error) {
+	const op = "store.NewestTask"
+	var text string
+	err := s.read.QueryRowContext(ctx, `SELECT created FROM task WHERE organization = ? AND project = ? ORDER BY number DESC LIMIT 1 OFFSET ?`,
+		scope.Organization, scope.Project, n-1).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, broken(op, s.path, err)
+	}
+	at, err := clock(text)
+	return at, broken(op, s.path, err)
 }
 
 // keyed finds the task that was made with the same key before.
