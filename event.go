@@ -86,6 +86,8 @@ const (
 	EventTokenIssue   = "identity.token"
 	EventTokenRevoke  = "identity.revoke"
 	EventMember       = "identity.member"
+	EventLogin        = "identity.login"
+	EventProject      = "identity.project"
 	// Of questions to people, in the host log.
 	EventApprovalAsk    = "approval.ask"
 	EventApprovalAnswer = "approval.answer"

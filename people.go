@@ -49,3 +49,114 @@ type AnswerRequest struct {
 	Bounds  *Bounds `json:"bounds,omitempty"`
 	Proof   Proof   `json:"proof"`
 }
+
+// MemberLevel says how much of an organisation a role is for.
+type MemberLevel = PolicyLevel
+
+// Member is a person or a service account of an organisation, as it is shown.
+type Member struct {
+	Schema   string       `json:"schema"` // cofferdam/member/v1
+	ID       PersonID     `json:"id"`
+	Name     string       `json:"name"`
+	Service  bool         `json:"service"` // a program's account
+	Roles    []MemberRole `json:"roles"`
+	Created  time.Time    `json:"created"`
+	Disabled time.Time    `json:"disabled,omitzero"`
+}
+
+// MemberRole is a role of a member in a project, or with project "" in all of the
+// organisation's.
+type MemberRole struct {
+	Project ProjectID `json:"project,omitempty"`
+	Name    string    `json:"name,omitempty"` // of the project
+	Role    string    `json:"role"`
+}
+
+// MemberRequest gives somebody a role in the project of the request, or in all of
+// the organisation. Who is not there yet is made.
+type MemberRequest struct {
+	Name    string      `json:"name"`
+	Service bool        `json:"service,omitempty"`
+	Role    string      `json:"role"`
+	Level   MemberLevel `json:"level,omitempty"`
+	Proof   Proof       `json:"proof"`
+}
+
+// MemberAdded is a member and, if the account is new and a person's, the
+// invitation by which they choose a password. It is shown once.
+type MemberAdded struct {
+	Schema     string `json:"schema"` // cofferdam/member-added/v1
+	Member     Member `json:"member"`
+	Invitation string `json:"invitation,omitempty"`
+}
+
+// String hides the invitation.
+func (m MemberAdded) String() string { return m.Member.Name + " [redacted]" }
+
+// GoString hides the invitation.
+func (m MemberAdded) GoString() string { return m.String() }
+
+// MemberRemoval takes a role away, or with level organization the account.
+type MemberRemoval struct {
+	Level MemberLevel `json:"level,omitempty"`
+	Proof Proof       `json:"proof"`
+}
+
+// ProjectRequest asks for a project of the caller's organisation.
+type ProjectRequest struct {
+	Name string `json:"name"`
+}
+
+// Token is a bearer token without its text.
+type Token struct {
+	Schema  string    `json:"schema"` // cofferdam/token/v1
+	ID      TokenID   `json:"id"`
+	Holder  string    `json:"holder"`            // as a principal: person:ann
+	Project ProjectID `json:"project,omitempty"` // good there alone; "": wherever its holder is
+	Role    string    `json:"role"`              // at most
+	Verbs   []string  `json:"verbs,omitempty"`   // none: all that the role may
+	Login   bool      `json:"login"`             // of a person who signed in
+	By      string    `json:"by"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Revoked time.Time `json:"revoked,omitzero"`
+	Used    time.Time `json:"used,omitzero"` // to the minute
+}
+
+// TokenRequest asks for a token of the caller's, or of a service account.
+type TokenRequest struct {
+	Holder  string      `json:"holder,omitempty"` // a service account; "": the caller
+	Role    string      `json:"role"`
+	Level   MemberLevel `json:"level,omitempty"` // project: good in that of the request alone
+	Verbs   []string    `json:"verbs,omitempty"`
+	Seconds float64     `json:"seconds,omitempty"` // how long it is good for; 0: 30 days
+	Proof   Proof       `json:"proof"`
+}
+
+// Login is a token with its text, which is told once.
+type Login struct {
+	Schema string `json:"schema"` // cofferdam/login/v1
+	Token  Token  `json:"token"`
+	Text   string `json:"text"`
+}
+
+// String hides the token.
+func (l Login) String() string { return string(l.Token.ID) + " [redacted]" }
+
+// GoString hides the token.
+func (l Login) GoString() string { return l.String() }
+
+// LoginRequest is how a person signs in: with a password, and a code of their
+// application if they have one.
+type LoginRequest struct {
+	Organization string `json:"organization,omitempty"` // by name; "": the server's own
+	Name         string `json:"name"`
+	Password     string `json:"password"`
+	Code         string `json:"code,omitempty"`
+}
+
+// String hides what is in r.
+func (r LoginRequest) String() string { return r.Name + " [redacted]" }
+
+// GoString hides what is in r.
+func (r LoginRequest) GoString() string { return r.String() }

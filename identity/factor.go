@@ -66,6 +66,12 @@ func (p Presence) Counts(person cofferdam.PersonID, about cofferdam.Digest, now 
 // Prove takes a proof that the person is there, for about alone. Wrong ones are
 // counted: after MaxWrong of them none counts until Lock is over.
 func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p cofferdam.Proof, about cofferdam.Digest) (Presence, error) {
+	return d.prove(ctx, person, about, p)
+}
+
+// prove is Prove for proofs that have to hold all of them. They are one attempt:
+// a right password must not buy another guess at the code.
+func (d *Directory) prove(ctx context.Context, person cofferdam.PersonID, about cofferdam.Digest, proofs ...cofferdam.Proof) (Presence, error) {
 	now := d.o.Now().UTC()
 	no := &cofferdam.Error{
 		Op: "identity.Prove", Kind: cofferdam.Forbidden, Subject: "proof that you are there", Reason: "it does not hold",
@@ -84,6 +90,23 @@ func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p coff
 	if err != nil {
 		return Presence{}, err
 	}
+	for _, p := range proofs {
+		held, err := d.held(ctx, factors, p, about, now)
+		if err != nil {
+			return Presence{}, err
+		}
+		if !held {
+			return Presence{}, no
+		}
+	}
+	if _, err := d.o.Store.Attempt(ctx, person, true, now, now); err != nil {
+		return Presence{}, err
+	}
+	return Presence{Person: person, How: proofs[0].Kind, About: about, Until: now.Add(PresentFor)}, nil
+}
+
+// held says whether one of the factors is what p proves.
+func (d *Directory) held(ctx context.Context, factors []Factor, p cofferdam.Proof, about cofferdam.Digest, now time.Time) (bool, error) {
 	held := false
 	for _, f := range factors {
 		if f.Kind != p.Kind {
@@ -91,17 +114,11 @@ func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p coff
 		}
 		ok, err := d.holds(ctx, f, p, about, now)
 		if err != nil {
-			return Presence{}, err
+			return false, err
 		}
 		held = held || ok
 	}
-	if !held {
-		return Presence{}, no
-	}
-	if _, err := d.o.Store.Attempt(ctx, person, true, now, now); err != nil {
-		return Presence{}, err
-	}
-	return Presence{Person: person, How: p.Kind, About: about, Until: now.Add(PresentFor)}, nil
+	return held, nil
 }
 
 func (d *Directory) holds(ctx context.Context, f Factor, p cofferdam.Proof, about cofferdam.Digest, now time.Time) (bool, error) {

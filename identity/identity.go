@@ -76,6 +76,7 @@ type Caller struct {
 	Verbs        []string            // of a token that is good for some alone; nil: all
 	Most         Role                // of a token: at most this; "" for no bound
 	Fixed        cofferdam.ProjectID // of a token that is good for one project; "" for none
+	Token        cofferdam.TokenID   // by which the caller acts; "" for none
 }
 
 // RoleIn returns what the caller may in a project: the highest of its roles
@@ -109,7 +110,11 @@ type Store interface {
 	AddPerson(ctx context.Context, p Person) error
 	DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error
 	Memberships(ctx context.Context, member string) ([]Membership, error)
-	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error // Role "" removes it
+	Roles(ctx context.Context, o cofferdam.OrganizationID) (map[string][]Membership, error) // of all members
+	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error      // Role "" removes it
+
+	Organization(ctx context.Context, name string) (cofferdam.OrganizationID, error)
+	AddProject(ctx context.Context, p cofferdam.Project) error
 
 	AddToken(ctx context.Context, t Token) error
 	TokenByHash(ctx context.Context, hash string) (Token, error)

@@ -14,8 +14,8 @@ import (
 
 type clock struct{ now time.Time }
 
-func newDirectory() (*Directory, *memory, *clock) {
-	m, c := newMemory(), &clock{time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)}
+func newDirectory() (*Directory, *Memory, *clock) {
+	m, c := NewMemory("acme", cofferdam.Project{Scope: acme, Name: "web"}), &clock{time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)}
 	return New(Options{Store: m, Now: func() time.Time { return c.now }}), m, c
 }
 

@@ -95,7 +95,7 @@ func (d *Directory) Bearer(ctx context.Context, text string) (Caller, error) {
 		}
 		return Caller{}, err
 	}
-	c.Most, c.Fixed, c.Verbs = t.Most, t.Project, slices.Clone(t.Verbs)
+	c.Most, c.Fixed, c.Verbs, c.Token = t.Most, t.Project, slices.Clone(t.Verbs), t.ID
 	if now.Truncate(time.Minute).After(t.Used) {
 		err = d.o.Store.UsedToken(ctx, t.ID, now.Truncate(time.Minute))
 	}

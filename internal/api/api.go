@@ -3,8 +3,8 @@
 // (RFC 9457). Streams are one JSON object a line.
 //
 // It holds no rule of its own about what may be done. The invariant: no request
-// reaches a verb without a principal, whichever listener it came in on, and
-// nothing in a request body that is unknown, doubled, mistyped or oversized is
+// reaches a verb without a principal, whichever listener it came in on, but the
+// one by which people sign in, and nothing in a request body that is unknown, doubled, mistyped or oversized is
 // accepted.
 //
 // Routes are one table (Routes); the OpenAPI document at /v1/openapi.json is
@@ -37,6 +37,7 @@ type Server struct {
 	o       Options
 	mux     *http.ServeMux
 	openapi []byte
+	open    map[string]bool // patterns of routes that ask for nobody
 }
 
 // Bounds of the API. Source: docs/SPECIFICATION.md, "API".
@@ -55,10 +56,11 @@ func New(svc *service.Service, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{svc: svc, o: o, mux: http.NewServeMux()}
+	s := &Server{svc: svc, o: o, mux: http.NewServeMux(), open: map[string]bool{}}
 	s.openapi = document(o.Version, Routes())
 	for _, r := range Routes() {
 		s.mux.Handle(r.Method+" "+r.Path, s.handler(r))
+		s.open[r.Method+" "+r.Path] = r.Open
 	}
 	return s
 }
@@ -72,6 +74,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	limitBody(w, r, bodyTimeout)
 	ctx := context.WithValue(r.Context(), requestKey{}, id)
 	r = r.WithContext(ctx)
+	if _, pattern := s.mux.Handler(r); s.open[pattern] {
+		if err := fromBrowser(r); err != nil {
+			s.problem(w, r, err)
+			return
+		}
+		s.mux.ServeHTTP(w, r)
+		return
+	}
 	acting, err := s.o.Auth.acting(r, s.svc)
 	if err != nil {
 		s.problem(w, r, err)

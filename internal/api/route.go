@@ -28,6 +28,7 @@ type Route struct {
 	Stream                bool   // one Reply a line
 	Raw                   string // content type of an answer that is no JSON object
 	Created               bool   // answers 201
+	Open                  bool   // asks for nobody: who calls it is not known yet
 	call                  func(c *call) (any, error)
 }
 

@@ -226,16 +226,9 @@ func (a answers) prove(c *cobra.Command, cl *client.Client) (cofferdam.Proof, er
 		return cofferdam.Proof{}, &cofferdam.Error{Op: "cli.Prove", Kind: cofferdam.AwaitsPerson, Subject: "proof that you are there", Reason: "you have passkeys alone, which a browser asks for", Hint: "add a password with cofferdam login --enroll password"}
 	}
 	fmt.Fprintln(a.Out, "Nothing shows yet that it is you who answers, and not a program of yours. Choose a password of 12 characters or more; it is asked for from now on.")
-	password, err := a.secretLine(c, "New password: ")
+	password, err := a.newPassword(c)
 	if err != nil {
 		return cofferdam.Proof{}, err
-	}
-	again, err := a.secretLine(c, "Again: ")
-	if err != nil {
-		return cofferdam.Proof{}, err
-	}
-	if password != again {
-		return cofferdam.Proof{}, &cofferdam.Error{Op: "cli.Prove", Kind: cofferdam.Invalid, Subject: "password", Reason: "the two are not the same; nothing was changed", Hint: "try again"}
 	}
 	if _, err := cl.Enroll(c.Context(), cofferdam.EnrollRequest{Kind: "password", Name: "terminal", Password: password}); err != nil {
 		return cofferdam.Proof{}, err

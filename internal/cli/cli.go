@@ -70,6 +70,7 @@ type app struct {
 	System
 	json, quiet, noInput, debug bool
 	server, tokenFile, file     string
+	project                     string
 	color                       string    // auto, always or never
 	stdout                      io.Writer // Out as it was given
 	own                         int       // exit code of every failure; 0: that of its kind
@@ -164,6 +165,7 @@ func rootWith(a *app, list []commandGroup) *cobra.Command {
 	f.BoolVar(&a.debug, "debug", false, "print the cause of an error and the id of its request")
 	f.StringVar(&a.server, "server", "", "unix:PATH or http://127.0.0.1:PORT (COFFERDAM_SERVER)")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with the server's token (COFFERDAM_TOKEN_FILE)")
+	f.StringVar(&a.project, "project", "", "the project that is meant, if you are in several (COFFERDAM_PROJECT)")
 	f.StringVar(&a.file, "config", "", "configuration file")
 	for _, g := range list {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
@@ -191,7 +193,9 @@ type commandGroup struct {
 
 func groups() []commandGroup {
 	return []commandGroup{
-		{"start", "Start", func(a *app) []*cobra.Command { return []*cobra.Command{newRun(a), newStatus(a)} }},
+		{"start", "Start", func(a *app) []*cobra.Command {
+			return []*cobra.Command{newRun(a), newStatus(a), newLogin(a), newLogout(a)}
+		}},
 		{"work", "Work", func(a *app) []*cobra.Command {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},
@@ -200,7 +204,7 @@ func groups() []commandGroup {
 		}},
 		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
 		{"server", "Server", func(a *app) []*cobra.Command {
-			return []*cobra.Command{newServe(a), newDoctor(a), newConfig(a), newVersion(a), newCompletion(a)}
+			return []*cobra.Command{newServe(a), newAdmin(a), newDoctor(a), newConfig(a), newVersion(a), newCompletion(a)}
 		}},
 	}
 }
@@ -356,7 +360,7 @@ func (a *app) dial() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := client.Options{Server: c.Server}
+	o := client.Options{Server: c.Server, Project: c.Project, Token: a.keptLogin(c.Server)}
 	if c.TokenFile != "" {
 		if o.Token, err = config.ReadToken(c.TokenFile); err != nil {
 			return nil, err
@@ -366,7 +370,7 @@ func (a *app) dial() (*client.Client, error) {
 }
 
 func (a *app) clientConfig() (config.Client, error) {
-	flags := map[string]string{"server": a.server, "token-file": a.tokenFile, "config": a.file}
+	flags := map[string]string{"server": a.server, "token-file": a.tokenFile, "project": a.project, "config": a.file}
 	if a.noInput {
 		flags["no-input"] = "1"
 	}

@@ -60,8 +60,9 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 	if scope.Organization == "" {
 		scope = cofferdam.Scope{Organization: "o-test", Project: "p-test"}
 	}
+	people, kept := memoryAccounts(scope)
 	return Options{
-		Scope: scope, People: memoryPeople{scope}, Projects: memoryPeople{scope}, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m}, Sandboxes: memorySandboxes{m},
+		Scope: scope, People: people, Projects: kept, Accounts: people, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m}, Sandboxes: memorySandboxes{m},
 		Policies: &m.policies, Prover: memoryProver{}, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {

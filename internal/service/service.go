@@ -114,6 +114,7 @@ type Options struct {
 	Questions    Questions
 	Desk         Desk
 	Prover       Prover
+	Accounts     Accounts
 	Policies     Policies
 	Record       cofferdam.Recorder // of the host log
 	SignPolicy   func(c proof.PolicyChange) ([]byte, error)

@@ -73,6 +73,18 @@ func (s *Store) Memberships(ctx context.Context, member string) ([]identity.Memb
 	return list, broken("store.Memberships", s.path, err)
 }
 
+// Roles lists the roles of all members of an organisation.
+func (s *Store) Roles(ctx context.Context, o cofferdam.OrganizationID) (map[string][]identity.Membership, error) {
+	list, err := all(ctx, s.read, func(r *sql.Rows) (m identity.Membership, err error) {
+		return m, r.Scan(&m.Member, &m.Project, &m.Role)
+	}, `SELECT member, project, role FROM membership WHERE organization = ? ORDER BY member, project LIMIT ?`, o, 10*maxPeople)
+	of := map[string][]identity.Membership{}
+	for _, m := range list {
+		of[m.Member] = append(of[m.Member], m)
+	}
+	return of, broken("store.Roles", s.path, err)
+}
+
 // SetMembership gives a role, or with role "" takes it away. The last owner of
 // an organisation stays.
 func (s *Store) SetMembership(ctx context.Context, o cofferdam.OrganizationID, m identity.Membership) error {

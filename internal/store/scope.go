@@ -67,3 +67,23 @@ func (s *Store) AddProject(ctx context.Context, p cofferdam.Project) error {
 	_, err := s.exec(ctx, "store.AddProject", `INSERT INTO project VALUES (?, ?, ?, ?)`, p.Scope.Project, p.Organization, p.Name, stamp(p.Created))
 	return err
 }
+
+// Organization finds one by its name; it is no secret whether there is one, but
+// nothing of it is told.
+func (s *Store) Organization(ctx context.Context, name string) (cofferdam.OrganizationID, error) {
+	const op = "store.Organization"
+	id, err := one(ctx, s.read, op, "organisation", func(r *sql.Rows) (id cofferdam.OrganizationID, err error) { return id, r.Scan(&id) }, `SELECT id FROM organization WHERE name = ?`, name)
+	return id, broken(op, s.path, err)
+}
+
+// AddOrganization keeps a new one with its first project; a Conflict if the name
+// is taken.
+func (s *Store) AddOrganization(ctx context.Context, name string, p cofferdam.Project) error {
+	return s.change(ctx, "store.AddOrganization", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO organization VALUES (?, ?, ?)`, p.Organization, name, stamp(p.Created)); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO project VALUES (?, ?, ?, ?)`, p.Scope.Project, p.Organization, p.Name, stamp(p.Created))
+		return err
+	})
+}

@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	"net/url"
+
+	"cofferdam"
+)
+
+// SignIn returns a token of 12 hours. It needs no token.
+func (c *Client) SignIn(ctx context.Context, r cofferdam.LoginRequest) (cofferdam.Login, error) {
+	return post[cofferdam.Login](ctx, c, "/v1/login", r, "")
+}
+
+// SignOut ends the token by which the client calls.
+func (c *Client) SignOut(ctx context.Context) error {
+	return c.call(ctx, request{method: "POST", path: "/v1/logout"}, nil)
+}
+
+// Self returns who the caller is in the project.
+func (c *Client) Self(ctx context.Context) (cofferdam.Member, error) {
+	return get[cofferdam.Member](ctx, c, "/v1/self")
+}
+
+// Members lists who has a role in the project, or in the organisation.
+func (c *Client) Members(ctx context.Context, level cofferdam.MemberLevel) ([]cofferdam.Member, error) {
+	return items[cofferdam.Member](ctx, c, "/v1/members?level="+url.QueryEscape(string(level)))
+}
+
+// Member finds one of the project by name or id.
+func (c *Client) Member(ctx context.Context, name string) (cofferdam.Member, error) {
+	return get[cofferdam.Member](ctx, c, at("members", name))
+}
+
+// AddMember gives somebody a role.
+func (c *Client) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cofferdam.MemberAdded, error) {
+	return post[cofferdam.MemberAdded](ctx, c, "/v1/members", r, "")
+}
+
+// RemoveMember takes a role away, or closes an account.
+func (c *Client) RemoveMember(ctx context.Context, name string, r cofferdam.MemberRemoval) error {
+	return c.call(ctx, request{method: "POST", path: at("members", name) + "/remove", body: r}, nil)
+}
+
+// Projects lists those that the caller has a role in.
+func (c *Client) Projects(ctx context.Context) ([]cofferdam.Project, error) {
+	return items[cofferdam.Project](ctx, c, "/v1/projects")
+}
+
+// AddProject makes a project of the caller's organisation.
+func (c *Client) AddProject(ctx context.Context, r cofferdam.ProjectRequest) (cofferdam.Project, error) {
+	return post[cofferdam.Project](ctx, c, "/v1/projects", r, "")
+}
+
+// Tokens lists the caller's tokens, and for an owner those of the project.
+func (c *Client) Tokens(ctx context.Context) ([]cofferdam.Token, error) {
+	return items[cofferdam.Token](ctx, c, "/v1/tokens")
+}
+
+// CreateToken makes a token; its text is in the answer this once.
+func (c *Client) CreateToken(ctx context.Context, r cofferdam.TokenRequest) (cofferdam.Login, error) {
+	return post[cofferdam.Login](ctx, c, "/v1/tokens", r, "")
+}
+
+// RevokeToken ends a token.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: "DELETE", path: at("tokens", id)}, nil)
+}
+
+// Unenroll takes a factor of the caller away.
+func (c *Client) Unenroll(ctx context.Context, id string, p cofferdam.Proof) error {
+	return c.call(ctx, request{method: "POST", path: at("factors", id) + "/remove", body: p}, nil)
+}

@@ -1,0 +1,284 @@
+package identity
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"cofferdam"
+)
+
+// Memory is a Store in maps, and the projects beside it. Tests of faces use it; what
+// holds whatever program writes is the database's.
+type Memory struct {
+	mu      sync.Mutex
+	people  []Person
+	roles   map[string][]Membership
+	tokens  []Token
+	factors []Factor
+	steps   map[string]int64
+	wrong   map[cofferdam.PersonID][]time.Time
+
+	names    map[string]cofferdam.OrganizationID
+	projects []cofferdam.Project
+}
+
+// NewMemory returns one with an organisation of that name and its first project.
+func NewMemory(organization string, first cofferdam.Project) *Memory {
+	return &Memory{
+		names: map[string]cofferdam.OrganizationID{organization: first.Organization}, projects: []cofferdam.Project{first}, roles: map[string][]Membership{}, steps: map[string]int64{}, wrong: map[cofferdam.PersonID][]time.Time{},
+	}
+}
+
+func missing() error {
+	return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.NotFound, Subject: "account", Reason: "there is none", Hint: "list what there is"}
+}
+
+// Person finds one by name or id.
+func (m *Memory) Person(_ context.Context, o cofferdam.OrganizationID, name string) (Person, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.people {
+		if p.Organization == o && (p.Name == name || string(p.ID) == name) {
+			return p, nil
+		}
+	}
+	return Person{}, missing()
+}
+
+// People lists those of an organisation.
+func (m *Memory) People(_ context.Context, o cofferdam.OrganizationID) (all []Person, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.people {
+		if p.Organization == o {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// AddPerson keeps an account.
+func (m *Memory) AddPerson(_ context.Context, p Person) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.people = append(m.people, p)
+	return nil
+}
+
+// DisablePerson closes an account.
+func (m *Memory) DisablePerson(_ context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.people {
+		if p := &m.people[i]; p.ID == id && p.Organization == o {
+			p.Disabled = at
+			return nil
+		}
+	}
+	return missing()
+}
+
+// Memberships lists the roles of a member.
+func (m *Memory) Memberships(_ context.Context, member string) ([]Membership, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.roles[member]), nil
+}
+
+// SetMembership gives a role.
+func (m *Memory) SetMembership(_ context.Context, _ cofferdam.OrganizationID, s Membership) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rest := slices.DeleteFunc(m.roles[s.Member], func(o Membership) bool { return o.Project == s.Project })
+	if s.Role != "" {
+		rest = append(rest, s)
+	}
+	m.roles[s.Member] = rest
+	return nil
+}
+
+// AddToken keeps a token.
+func (m *Memory) AddToken(_ context.Context, t Token) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tokens = append(m.tokens, t)
+	return nil
+}
+
+// TokenByHash finds a token.
+func (m *Memory) TokenByHash(_ context.Context, hash string) (Token, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tokens {
+		if t.Hash == hash {
+			return t, nil
+		}
+	}
+	return Token{}, missing()
+}
+
+// Tokens lists those of an organisation, the newest first.
+func (m *Memory) Tokens(_ context.Context, o cofferdam.OrganizationID) (all []Token, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range slices.Backward(m.tokens) {
+		if t.Organization == o {
+			all = append(all, t)
+		}
+	}
+	return all, nil
+}
+
+func (m *Memory) change(id cofferdam.TokenID, do func(*Token)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.tokens {
+		if m.tokens[i].ID == id {
+			do(&m.tokens[i])
+			return nil
+		}
+	}
+	return missing()
+}
+
+// RevokeToken ends a token.
+func (m *Memory) RevokeToken(_ context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID, at time.Time) error {
+	return m.change(id, func(t *Token) {
+		if t.Organization == o && t.Revoked.IsZero() {
+			t.Revoked = at
+		}
+	})
+}
+
+// UsedToken notes when a token was used.
+func (m *Memory) UsedToken(_ context.Context, id cofferdam.TokenID, at time.Time) error {
+	return m.change(id, func(t *Token) { t.Used = at })
+}
+
+// AddFactor keeps a factor.
+func (m *Memory) AddFactor(_ context.Context, f Factor) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.factors = append(m.factors, f)
+	return nil
+}
+
+// Factors lists those of a person.
+func (m *Memory) Factors(_ context.Context, p cofferdam.PersonID) (all []Factor, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.factors {
+		if f.Person == p {
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// RemoveFactor forgets one.
+func (m *Memory) RemoveFactor(_ context.Context, p cofferdam.PersonID, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := len(m.factors)
+	m.factors = slices.DeleteFunc(m.factors, func(f Factor) bool { return f.Person == p && f.ID == id })
+	if len(m.factors) == before {
+		return missing()
+	}
+	return nil
+}
+
+// ChangeFactor writes what one holds anew.
+func (m *Memory) ChangeFactor(_ context.Context, id string, data []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.factors {
+		if m.factors[i].ID == id {
+			m.factors[i].Data = data
+		}
+	}
+	return nil
+}
+
+// SpendStep marks a step as used.
+func (m *Memory) SpendStep(_ context.Context, factor string, step int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if step <= m.steps[factor] {
+		return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.Conflict, Subject: "code", Reason: "it was used already"}
+	}
+	m.steps[factor] = step
+	return nil
+}
+
+// Attempt counts a proof that may be wrong.
+func (m *Memory) Attempt(_ context.Context, p cofferdam.PersonID, right bool, now, since time.Time) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if right {
+		delete(m.wrong, p)
+		return 0, nil
+	}
+	m.wrong[p] = append(slices.DeleteFunc(m.wrong[p], func(t time.Time) bool { return t.Before(since) }), now)
+	return len(m.wrong[p]), nil
+}
+
+// Roles lists the roles of all members.
+func (m *Memory) Roles(_ context.Context, o cofferdam.OrganizationID) (map[string][]Membership, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of := map[string][]Membership{}
+	for _, p := range m.people {
+		if p.Organization == o {
+			of[string(p.ID)] = slices.Clone(m.roles[string(p.ID)])
+		}
+	}
+	return of, nil
+}
+
+// Organization finds one by name.
+func (m *Memory) Organization(_ context.Context, name string) (cofferdam.OrganizationID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o, ok := m.names[name]; ok {
+		return o, nil
+	}
+	return "", missing()
+}
+
+// AddProject keeps a project.
+func (m *Memory) AddProject(_ context.Context, p cofferdam.Project) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, have := range m.projects {
+		if have.Organization == p.Organization && have.Name == p.Name {
+			return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.Conflict, Subject: "project " + p.Name, Reason: "there is one", Hint: "choose another name"}
+		}
+	}
+	m.projects = append(m.projects, p)
+	return nil
+}
+
+// Project finds a project by name or id.
+func (m *Memory) Project(ctx context.Context, o cofferdam.OrganizationID, name string) (cofferdam.Scope, error) {
+	all, _ := m.Projects(ctx, o) // a map fails at nothing
+	for _, p := range all {
+		if p.Name == name || string(p.Scope.Project) == name {
+			return p.Scope, nil
+		}
+	}
+	return cofferdam.Scope{}, missing()
+}
+
+// Projects lists those of an organisation.
+func (m *Memory) Projects(_ context.Context, o cofferdam.OrganizationID) (all []cofferdam.Project, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.projects {
+		if p.Organization == o {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,42 @@
+package api
+
+import "cofferdam"
+
+// identityRoutes are those of people, programs with an account, and what they
+// hold. Who signs in is not known before: that route alone asks for nobody.
+func identityRoutes() []Route {
+	const members, projects, tokens = "cofferdam/member-list/v1", "cofferdam/project-list/v1", "cofferdam/token-list/v1"
+	return []Route{
+		{Method: "POST", Path: "/v1/login", ID: "signIn", Doc: "a token of 12 hours for a person's password, and the code of their application if they have one", Body: cofferdam.LoginRequest{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
+			return c.svc.SignIn(c.ctx, *c.body.(*cofferdam.LoginRequest))
+		}},
+		{Method: "POST", Path: "/v1/logout", ID: "signOut", Doc: "end the token of the request", call: func(c *call) (any, error) { return nil, c.svc.Logout(c.ctx) }},
+		{Method: "GET", Path: "/v1/self", ID: "viewSelf", Doc: "who the caller is in the project", Reply: cofferdam.Member{}, call: func(c *call) (any, error) { return c.svc.Self(c.ctx) }},
+		{Method: "GET", Path: "/v1/members", ID: "listMembers", Doc: "who has a role in the project, or in the organisation", Reply: cofferdam.Member{}, List: members, Query: []Param{levelParam}, call: func(c *call) (any, error) {
+			all, err := c.svc.ListMembers(c.ctx, cofferdam.MemberLevel(c.query.Get("level")))
+			return listOf(members, all, err)
+		}},
+		{Method: "POST", Path: "/v1/members", ID: "addMember", Doc: "give somebody a role, with a fresh proof; who is new is made, and a person gets an invitation", Body: cofferdam.MemberRequest{}, Reply: cofferdam.MemberAdded{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.AddMember(c.ctx, *c.body.(*cofferdam.MemberRequest))
+		}},
+		{Method: "GET", Path: "/v1/members/{name}", ID: "viewMember", Doc: "one who has a role in the project", Reply: cofferdam.Member{}, call: func(c *call) (any, error) { return c.svc.Member(c.ctx, c.name) }},
+		{Method: "POST", Path: "/v1/members/{name}/remove", ID: "removeMember", Doc: "take a role away, or close the account, with a fresh proof", Body: cofferdam.MemberRemoval{}, call: func(c *call) (any, error) {
+			return nil, c.svc.RemoveMember(c.ctx, c.name, *c.body.(*cofferdam.MemberRemoval))
+		}},
+		{Method: "GET", Path: "/v1/projects", ID: "listProjects", Doc: "projects that the caller has a role in", Reply: cofferdam.Project{}, List: projects, call: func(c *call) (any, error) {
+			all, err := c.svc.ListProjects(c.ctx)
+			return listOf(projects, all, err)
+		}},
+		{Method: "POST", Path: "/v1/projects", ID: "addProject", Doc: "make a project of the organisation", Body: cofferdam.ProjectRequest{}, Reply: cofferdam.Project{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.AddProject(c.ctx, *c.body.(*cofferdam.ProjectRequest))
+		}},
+		{Method: "GET", Path: "/v1/tokens", ID: "listTokens", Doc: "the caller's tokens, and for an owner those of the project, without their texts", Reply: cofferdam.Token{}, List: tokens, call: func(c *call) (any, error) {
+			all, err := c.svc.ListTokens(c.ctx)
+			return listOf(tokens, all, err)
+		}},
+		{Method: "POST", Path: "/v1/tokens", ID: "createToken", Doc: "make a token, with a fresh proof; its text is told this once", Body: cofferdam.TokenRequest{}, Reply: cofferdam.Login{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.CreateToken(c.ctx, *c.body.(*cofferdam.TokenRequest))
+		}},
+		{Method: "DELETE", Path: "/v1/tokens/{name}", ID: "revokeToken", Doc: "end a token", call: func(c *call) (any, error) { return nil, c.svc.RevokeToken(c.ctx, c.name) }},
+	}
+}

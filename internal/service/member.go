@@ -1,0 +1,192 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"cofferdam"
+	"cofferdam/identity"
+)
+
+// Accounts keeps who belongs to an organisation and what they hold; package
+// identity offers it. Errors are *cofferdam.Error.
+type Accounts interface {
+	Members(ctx context.Context, scope cofferdam.Scope) ([]identity.Member, error) // of a project; "": of the organisation
+	Member(ctx context.Context, scope cofferdam.Scope, name string) (identity.Member, error)
+	SetRole(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string, service bool, role identity.Role) (identity.Member, string, error)
+	Leave(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string) error
+	NewProject(ctx context.Context, who identity.Caller, name string) (cofferdam.Project, error)
+	NewToken(ctx context.Context, who identity.Caller, t identity.Token, life time.Duration) (identity.Token, string, error)
+	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]identity.Token, error)
+	Revoke(ctx context.Context, who identity.Caller, id cofferdam.TokenID) error
+	SignIn(ctx context.Context, r cofferdam.LoginRequest, first cofferdam.OrganizationID) (identity.Token, string, error)
+}
+
+// reach is what a change of members or tokens is about: the project that the
+// caller acts in, or all of the organisation, for which they need the verb's role
+// in all of it.
+func (s *Service) reach(a Acting, op string, level cofferdam.MemberLevel) (cofferdam.Scope, error) {
+	switch level {
+	case "", cofferdam.OfProject:
+		return a.Scope, nil
+	case cofferdam.OfOrganization:
+		scope := cofferdam.Scope{Organization: a.Scope.Organization}
+		if v := verbs[op]; !a.Caller.May(scope, v.name, v.needs) {
+			return scope, &cofferdam.Error{
+				Op: op, Kind: cofferdam.Forbidden, Subject: "members of the organisation", Hint: "ask an owner of the organisation",
+				Reason: fmt.Sprintf("%s is not %s in all of it", a.Caller.Principal, v.needs),
+			}
+		}
+		return scope, nil
+	}
+	return cofferdam.Scope{}, invalid(op, "level", fmt.Sprintf("%.40q is neither project nor organization", level), "name one of the two, or none for the project")
+}
+
+// Self returns the caller as a member of the project that they act in.
+func (s *Service) Self(ctx context.Context) (cofferdam.Member, error) {
+	a, err := s.enter(ctx, "service.Self")
+	if err != nil {
+		return cofferdam.Member{}, err
+	}
+	if a.Caller.Principal.Kind == cofferdam.TestPerson {
+		return cofferdam.Member{
+			Schema: "cofferdam/member/v1", ID: cofferdam.PersonID(a.Caller.Member), Name: a.Caller.Principal.Name, Roles: []cofferdam.MemberRole{{Role: string(a.Caller.RoleIn(a.Scope))}},
+		}, nil
+	}
+	m, err := s.Accounts.Member(ctx, a.Scope, a.Caller.Member)
+	if err != nil {
+		return cofferdam.Member{}, err
+	}
+	return s.shown(ctx, a, m)
+}
+
+// shown is a member as the caller may see it.
+func (s *Service) shown(ctx context.Context, a Acting, all ...identity.Member) (cofferdam.Member, error) {
+	list, err := s.shownAll(ctx, a, all)
+	if err != nil || len(list) == 0 {
+		return cofferdam.Member{}, err
+	}
+	return list[0], nil
+}
+
+func (s *Service) shownAll(ctx context.Context, a Acting, all []identity.Member) ([]cofferdam.Member, error) {
+	projects, err := s.Projects.Projects(ctx, a.Scope.Organization)
+	if err != nil {
+		return nil, err
+	}
+	names := map[cofferdam.ProjectID]string{}
+	for _, p := range projects {
+		names[p.Project] = p.Name
+	}
+	list := make([]cofferdam.Member, 0, len(all))
+	for _, m := range all {
+		v := cofferdam.Member{Schema: "cofferdam/member/v1", ID: m.ID, Name: m.Name, Service: m.Service, Roles: []cofferdam.MemberRole{}, Created: m.Created, Disabled: m.Disabled}
+		for _, r := range m.Roles {
+			v.Roles = append(v.Roles, cofferdam.MemberRole{Project: r.Project, Name: names[r.Project], Role: string(r.Role)})
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// ListMembers returns who has a role in the project, or, for who has one in all
+// of the organisation, everybody in it.
+func (s *Service) ListMembers(ctx context.Context, level cofferdam.MemberLevel) ([]cofferdam.Member, error) {
+	const op = "service.ListMembers"
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	scope, err := s.reach(a, op, level)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Accounts.Members(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return s.shownAll(ctx, a, all)
+}
+
+// Member returns one who has a role in the project.
+func (s *Service) Member(ctx context.Context, name string) (cofferdam.Member, error) {
+	a, err := s.enter(ctx, "service.Member")
+	if err != nil {
+		return cofferdam.Member{}, err
+	}
+	m, err := s.Accounts.Member(ctx, a.Scope, name)
+	if err != nil {
+		return cofferdam.Member{}, err
+	}
+	return s.shown(ctx, a, m)
+}
+
+// aboutMember is what a proof for a change of a member is about.
+func aboutMember(scope cofferdam.Scope, name, role string) cofferdam.Digest {
+	return digestOf("member", scope, name, role)
+}
+
+// AddMember gives somebody a role, with a fresh proof that it is an owner who does.
+func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cofferdam.MemberAdded, error) {
+	const op = "service.AddMember"
+	none := cofferdam.MemberAdded{}
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return none, err
+	}
+	scope, err := s.reach(a, op, r.Level)
+	if err != nil {
+		return none, err
+	}
+	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, r.Name, r.Role)); err != nil {
+		return none, err
+	}
+	m, text, err := s.Accounts.SetRole(ctx, a.Caller, scope, r.Name, r.Service, identity.Role(r.Role))
+	if err != nil {
+		return none, err
+	}
+	shown, err := s.shown(ctx, a, m)
+	return cofferdam.MemberAdded{Schema: "cofferdam/member-added/v1", Member: shown, Invitation: text}, err
+}
+
+// RemoveMember takes a role away, or with level organization closes the account.
+func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.MemberRemoval) error {
+	const op = "service.RemoveMember"
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return err
+	}
+	scope, err := s.reach(a, op, r.Level)
+	if err != nil {
+		return err
+	}
+	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "")); err != nil {
+		return err
+	}
+	return s.Accounts.Leave(ctx, a.Caller, scope, name)
+}
+
+// ListProjects returns those that the caller has a role in.
+func (s *Service) ListProjects(ctx context.Context) ([]cofferdam.Project, error) {
+	a, err := s.enter(ctx, "service.ListProjects")
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Projects.Projects(ctx, a.Scope.Organization)
+	return slices.DeleteFunc(all, func(p cofferdam.Project) bool { return a.Caller.RoleIn(p.Scope) == "" }), err
+}
+
+// AddProject makes a project of the organisation, for an owner of all of it.
+func (s *Service) AddProject(ctx context.Context, r cofferdam.ProjectRequest) (cofferdam.Project, error) {
+	const op = "service.AddProject"
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return cofferdam.Project{}, err
+	}
+	if _, err := s.reach(a, op, cofferdam.OfOrganization); err != nil {
+		return cofferdam.Project{}, err
+	}
+	return s.Accounts.NewProject(ctx, a.Caller, r.Name)
+}
