@@ -211,14 +211,23 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 	query, clean := p.query(c)
 	req := gateway.Request{
 		Source: "git", Kind: cofferdam.EventPush, Resource: p.resource(), Query: query, Fields: p.fields(), Durable: true,
+		Show: p.show,
 	}
-	if !clean || c.Policy.Decide(query).Verdict != cofferdam.Allowed {
+	verdict := c.Policy.Decide(query).Verdict
+	if !clean || verdict == cofferdam.Refused {
 		return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) {
 			return gateway.Outcome{}, fmt.Errorf("push %s: a push of this shape is never carried", req.Resource)
 		})
 	}
+	failed := func(err error, fields map[string]string) error {
+		if verdict == cofferdam.Asked { // nobody is asked about what cannot happen
+			reason, hint := gateway.Explain(err)
+			return gateway.Reject(ctx, c, req, ruleNotTaken, reason, hint)
+		}
+		return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{Fields: fields}, err })
+	}
 	if err := g.roomLeft(); err != nil {
-		return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) { return gateway.Outcome{}, err })
+		return failed(err, nil)
 	}
 	u := p.updates[0]
 	judged := false
@@ -236,9 +245,17 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 		return err
 	}
 	// git did not take the objects: what was asked for was allowed, and failed.
-	return gateway.Handle(ctx, c, req, func(context.Context) (gateway.Outcome, error) {
-		return gateway.Outcome{Fields: lasting(err)}, err
-	})
+	return failed(err, lasting(err))
+}
+
+// ruleNotTaken refuses a push that a person would have been asked about, and that
+// git does not take.
+const ruleNotTaken = "not-taken"
+
+// show is what a person sees of a push: what each ref is at, and what it would be
+// at. The commits are received by then, so that these are what is carried.
+func (p push) show(context.Context) (gateway.Shown, error) {
+	return gateway.Show([]byte(p.fields()["updates"]), string(p.updates[0].Old)), nil
 }
 
 // lasting says on record that trying a push again will not help: for what is in
@@ -276,7 +293,7 @@ func (p push) query(c *gateway.Caller) (q policy.Query, clean bool) {
 			q.Ref += " (named twice)"
 		}
 		seen[u.Ref] = true
-		if c.Policy.Decide(q).Verdict != cofferdam.Allowed {
+		if c.Policy.Decide(q).Verdict == cofferdam.Refused {
 			return q, false
 		}
 	}

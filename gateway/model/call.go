@@ -171,6 +171,7 @@ func (x *exchange) try(m cofferdam.Model, target string, r *retries) error {
 	body := x.asked.rename(x.protocol, x.body, target)
 	x.tries++
 	act := x.act(m, target, body)
+	act.Show = func(context.Context) (gateway.Shown, error) { return gateway.Show(body, clip(target)), nil }
 	out, err := x.upstream(ctx, m, target, body)
 	if err != nil {
 		return err
