@@ -131,8 +131,9 @@ func (s *Service) proposal(ctx context.Context, v cofferdam.PolicyVersion) (coff
 		return p, nil
 	}
 	old, err := policy.ParseDocument(nameAt(v.Scope), []byte(before.Text), s.Presets)
-	if err != nil {
-		return p, err
+	if err != nil { // it judges nobody, and must not stand in the way of what takes its place
+		old = policy.Document{}
+		p.Findings = append(p.Findings, fmt.Sprintf("warning: version %d cannot be read any more, so that everything is shown as new: %v", before.Version, err))
 	}
 	above, err := s.over(ctx, v.Scope)
 	if err != nil {
@@ -143,12 +144,10 @@ func (s *Service) proposal(ctx context.Context, v cofferdam.PolicyVersion) (coff
 	for _, f := range analysis.Check(d, above) {
 		p.Findings = append(p.Findings, string(f.Level)+": "+f.Text)
 	}
-	p.Second = d.Second
-	if rules, err := s.organization(ctx, v.Scope); err != nil {
+	if p.Second, err = s.second(ctx, v.Scope); err != nil {
 		return p, err
-	} else if rules != nil {
-		p.Second = p.Second || rules.Second
 	}
+	p.Second = p.Second || d.Second
 	p.Hash = digestOf("policy", p.Level, v.Scope, v.Version, v.Digest, before.Version, before.Digest)
 	return p, nil
 }
@@ -165,6 +164,21 @@ func (s *Service) before(ctx context.Context, v cofferdam.PolicyVersion) (coffer
 		}
 	}
 	return cofferdam.PolicyVersion{}, nil
+}
+
+// second says whether the organisation wants a second person: what its document
+// says counts for that also if the document judges nobody any more, so that it
+// can be put right.
+func (s *Service) second(ctx context.Context, scope cofferdam.Scope) (bool, error) {
+	v, err := s.Policies.Policy(ctx, cofferdam.Scope{Organization: scope.Organization})
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	d, err := policy.ParseDocument(policy.OrganizationName, []byte(v.Text), s.Presets)
+	return err == nil && d.Second, nil
 }
 
 // over returns the document above one: nil for that of the organisation.

@@ -343,3 +343,33 @@ func TestExplainSuggestReplay(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What judges nobody any more can be put right: a policy whose text cannot be read,
+// since a preset is gone, or whose signature does not fit.
+func TestABrokenPolicyCanBeReplaced(t *testing.T) {
+	s, m := world(t)
+	tess, tom := owner("tess"), owner("tom")
+	take(t, s, tess, propose(t, s, tess, "", "[egress]\nallow = [\"preset:npm\"]\n"))
+	s.Presets = nil
+	if _, err := s.documents(tess, scope); cofferdam.KindOf(err) != cofferdam.Invalid {
+		t.Errorf("a preset that is gone: %v", err)
+	}
+	p := propose(t, s, tess, "", "[egress]\nallow = [\"a.test\"]\n")
+	if len(p.Findings) != 1 || !strings.Contains(p.Findings[0], "version 1 cannot be read any more") || !slices.Equal(p.Opens, []string{"egress allow: a.test"}) {
+		t.Errorf("%+v", p)
+	}
+	take(t, s, tess, p)
+	take(t, s, tom, propose(t, s, tess, cofferdam.OfOrganization, "second_person = true\n"))
+	m.policies.all[len(m.policies.all)-1].Signature = ""
+	if _, err := s.documents(tess, scope); cofferdam.KindOf(err) != cofferdam.Invalid {
+		t.Errorf("a signature that does not fit: %v", err)
+	}
+	p = propose(t, s, tess, cofferdam.OfOrganization, "[egress]\ndeny = [\"x.test\"]\n")
+	if _, err := s.DecidePolicy(tess, p.Version, cofferdam.PolicyDecision{Level: p.Level, Hash: p.Hash, Take: true}); cofferdam.KindOf(err) != cofferdam.Forbidden {
+		t.Errorf("put right by one person: %v", err)
+	}
+	take(t, s, tom, p)
+	if d, err := s.documents(tess, scope); err != nil || d.Organization == nil || d.Project == nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
