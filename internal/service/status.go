@@ -10,10 +10,14 @@ import (
 
 // Status counts the newest tasks by state and lists those that wait for a person.
 func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
-	if err := s.may(ctx, "service.Status"); err != nil {
+	a, err := s.enter(ctx, "service.Status")
+	if err != nil {
 		return cofferdam.Status{}, err
 	}
-	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Build: s.Build, Started: s.Started, Keepers: s.Keepers(ctx), Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
+	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Build: s.Build, Started: s.Started, Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
+	if s.runs(a) {
+		st.Keepers = s.Keepers(ctx)
+	}
 	tasks, err := s.Tasks.List(ctx, s.scope(ctx), task.Filter{})
 	if err != nil {
 		return st, err
@@ -33,10 +37,19 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 	return st, err
 }
 
+// runs says whether the caller is of the organisation that runs the server: counts
+// over all boxes, and what the host is like, are for nobody else.
+func (s *Service) runs(a Acting) bool { return a.Caller.Organization == s.Scope.Organization }
+
 // Examine runs the host checks, as cofferdam doctor does.
 func (s *Service) Examine(ctx context.Context) (doctor.Report, error) {
-	if err := s.may(ctx, "service.Examine"); err != nil {
+	const op = "service.Examine"
+	a, err := s.enter(ctx, op)
+	if err != nil {
 		return doctor.Report{}, err
+	}
+	if !s.runs(a) {
+		return doctor.Report{}, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: "host", Reason: "it is not your organisation's", Hint: "ask who runs the server"}
 	}
 	return s.Doctor(ctx), nil
 }
