@@ -77,6 +77,14 @@ type PolicyQuestion struct {
 	Of     string `json:"of,omitempty"`     // task or session whose grant counts; "": what every task of the project has
 }
 
+// OpenRequest opens one entry for the rest of a task, by a person's word.
+type OpenRequest struct {
+	Action  string `json:"action,omitempty"` // in whose section the entry is; "": request, which is a host
+	Bounds  Bounds `json:"bounds"`
+	Comment string `json:"comment,omitempty"`
+	Proof   Proof  `json:"proof"`
+}
+
 // PolicyTrial judges old events by a document that nobody has taken yet.
 type PolicyTrial struct {
 	Level PolicyLevel `json:"level,omitempty"`

@@ -248,8 +248,25 @@ func (d *Desk) Answer(ctx context.Context, scope cofferdam.Scope, id string, see
 	return q, nil
 }
 
-// acceptable says whether a may be an answer to q.
+// acceptable says whether a may be an answer to q now.
 func (d *Desk) acceptable(ctx context.Context, op string, q cofferdam.Question, seen cofferdam.Digest, a cofferdam.Answer) error {
+	if err := d.answerable(op, q, seen, a); err != nil || d.o.Policy == nil || q.Session == "" {
+		return err // without a look at the policy the gateway looks when the act is about to happen
+	}
+	now, err := d.o.Policy(ctx, q.Session)
+	switch {
+	case err != nil:
+		return err
+	case now != q.Policy:
+		return errors.Join(
+			&cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "question " + string(q.ID), Reason: "the policy is another one than the one that asked", Hint: "the agent may ask again"},
+			d.end(ctx, q, cofferdam.QuestionVoid, "the policy was changed while it waited"))
+	}
+	return nil
+}
+
+// answerable says whether a may be an answer to q, whatever the policy is now.
+func (d *Desk) answerable(op string, q cofferdam.Question, seen cofferdam.Digest, a cofferdam.Answer) error {
 	conflict := func(why, hint string) error {
 		return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "question " + string(q.ID), Reason: why, Hint: hint}
 	}
@@ -271,16 +288,6 @@ func (d *Desk) acceptable(ctx context.Context, op string, q cofferdam.Question, 
 		if why := outOfBounds(*b, a.Allow); why != "" {
 			return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "bounds", Reason: why, Hint: "allow the one act alone, or say what is opened and for how long"}
 		}
-	}
-	if d.o.Policy == nil {
-		return nil // the gateway looks when the act is about to happen
-	}
-	now, err := d.o.Policy(ctx, q.Session)
-	switch {
-	case err != nil:
-		return err
-	case now != q.Policy:
-		return errors.Join(conflict("the policy is another one than the one that asked", "the agent may ask again"), d.end(ctx, q, cofferdam.QuestionVoid, "the policy was changed while it waited"))
 	}
 	return nil
 }

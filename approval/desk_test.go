@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -384,6 +385,54 @@ func TestNoRecordNoQuestion(t *testing.T) {
 		}
 		if o := <-done; o.q.State != cofferdam.QuestionVoid {
 			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// What a person opens unasked is a question with its answer: counted, kept and on
+// record as any other, and bad words of it leave nothing behind.
+func TestOpenUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		q := cofferdam.Question{Task: "t-1", Action: "request", Resource: "a.test", Hash: "h-1"}
+		opens := func(b *cofferdam.Bounds, by cofferdam.Answer) error {
+			by.Bounds = b
+			_, err := l.Open(t.Context(), q, by)
+			return err
+		}
+		for name, err := range map[string]error{
+			"nothing":    opens(nil, person("ann", true)),
+			"no entry":   opens(&cofferdam.Bounds{Seconds: 60}, person("ann", true)),
+			"no time":    opens(&cofferdam.Bounds{Entry: "a.test"}, person("ann", true)),
+			"too long":   opens(&cofferdam.Bounds{Entry: "a.test", Seconds: MaxOpen + 1}, person("ann", true)),
+			"bytes":      opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Bytes: 1}, person("ann", true)),
+			"no uses":    opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Uses: -1}, person("ann", true)),
+			"no proof":   opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, cofferdam.Answer{By: cofferdam.Principal{Kind: cofferdam.Person, Name: "ann"}}),
+			"an agent":   opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, cofferdam.Answer{By: cofferdam.Principal{Kind: cofferdam.Agent, Name: "x"}, Proof: "password"}),
+			"not a time": opens(&cofferdam.Bounds{Entry: "a.test", Seconds: math.NaN()}, person("ann", true)),
+		} {
+			if err == nil {
+				t.Errorf("%s: opened", name)
+			}
+		}
+		if len(l.store.all) != 0 || len(l.record.events) != 0 {
+			t.Errorf("left behind: %+v, %v", l.store.all, l.record.kinds())
+		}
+		if err := opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Uses: 2}, person("ann", true)); err != nil {
+			t.Fatal(err)
+		}
+		kept := l.store.all[0]
+		if kept.State != cofferdam.QuestionAllowed || len(kept.Answers) != 1 || kept.Answers[0].Bounds.Uses != 2 || kept.Answers[0].Proof != "password" {
+			t.Errorf("%+v", kept)
+		}
+		if got := fmt.Sprint(l.record.kinds()); got != "[approval.ask approval.answer]" {
+			t.Errorf("on record: %s", got)
+		}
+		for range MaxMinute {
+			_ = opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, person("ann", true)) // the last of them is too many
+		}
+		if err := opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, person("ann", true)); cofferdam.KindOf(err) != cofferdam.Denied {
+			t.Errorf("without end: %v", err)
 		}
 	})
 }

@@ -54,3 +54,8 @@ func (c *Client) ReplayPolicy(ctx context.Context, t cofferdam.PolicyTrial) (ana
 func (c *Client) SuggestPolicy(ctx context.Context, of string) (cofferdam.PolicySuggestion, error) {
 	return get[cofferdam.PolicySuggestion](ctx, c, at("policy/suggest", of))
 }
+
+// OpenTask opens one entry for the rest of a task, by a person's word.
+func (c *Client) OpenTask(ctx context.Context, task string, r cofferdam.OpenRequest) (cofferdam.Question, error) {
+	return post[cofferdam.Question](ctx, c, at("tasks", task)+"/open", r, "")
+}

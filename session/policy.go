@@ -99,7 +99,8 @@ func (r *Runner) follow(id cofferdam.SessionID, w ruled) {
 // now: of one project, or with no project of all of an organisation. It returns
 // the sessions whose policy is another one now, with its digest. What cannot be
 // compiled any more may do nothing: that a person took a narrower policy must
-// not fail because of what a task was given before.
+// not fail because of what a task was given before. What people opened for a task
+// meanwhile counts too, and makes its policy no other one.
 func (r *Runner) Judge(ctx context.Context, scope cofferdam.Scope) (map[cofferdam.SessionID]cofferdam.Digest, error) {
 	r.judging.Lock()
 	defer r.judging.Unlock()
@@ -115,12 +116,12 @@ func (r *Runner) Judge(ctx context.Context, scope cofferdam.Scope) (map[cofferda
 	var errs error
 	for id, list := range running {
 		for _, w := range list {
-			before := w.rules.Digest()
+			before := w.rules.Set().Base()
 			if err := r.judge(ctx, w); err != nil && r.runs(id) { // one that has ended meanwhile takes nothing on record
 				errs = errors.Join(errs, fmt.Errorf("session %s: %w", id, err))
 			}
-			if now := w.rules.Digest(); now != before {
-				moved[id] = now
+			if w.rules.Set().Base() != before {
+				moved[id] = w.rules.Digest()
 			}
 		}
 	}
@@ -134,6 +135,7 @@ func (r *Runner) runs(id cofferdam.SessionID) bool {
 }
 
 func (r *Runner) judge(ctx context.Context, w ruled) error {
+	before := w.rules.Digest()
 	d, err := r.documents(ctx, w.scope)
 	var g policy.Grant
 	if err == nil {
@@ -151,6 +153,9 @@ func (r *Runner) judge(ctx context.Context, w ruled) error {
 			return errors.Join(err, shut)
 		}
 		r.o.Log.WarnContext(ctx, "a session may do nothing any more: its policy cannot be made", slog.Any("error", err))
+	}
+	if w.rules.Digest() == before {
+		return err
 	}
 	return errors.Join(err, w.ledger.policy(ctx, w.rules.Digest(), g))
 }

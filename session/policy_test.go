@@ -2,7 +2,9 @@ package session_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,12 +52,21 @@ func (p *papers) write(t *testing.T, organization, project string) {
 func TestSessionsFollowThePolicy(t *testing.T) {
 	docs := &papers{}
 	docs.write(t, "", "[egress]\nallow = [\"docs.test\"]\n")
+	var late atomic.Bool
 	b := newBench(t, func(o *session.Options) {
 		o.Documents = docs.read
-		o.Given = func(_ context.Context, id cofferdam.TaskID) ([]policy.Given, error) {
-			r, err := policy.ParseOpening(policy.HTTP, "given.test")
-			r.ID = "given.a-1"
-			return []policy.Given{{Rule: r, Until: time.Now().Add(time.Hour)}}, err
+		o.Given = func(context.Context, cofferdam.TaskID) (all []policy.Given, err error) {
+			for i, host := range []string{"given.test", "unasked.test"} {
+				if i == 0 || late.Load() {
+					r, err := policy.ParseOpening(policy.HTTP, host)
+					if err != nil {
+						return nil, err
+					}
+					r.ID = fmt.Sprintf("given.a-%d", i)
+					all = append(all, policy.Given{Rule: r, Until: time.Now().Add(time.Hour)})
+				}
+			}
+			return all, nil
 		}
 	})
 	p := b.plan("echo it-runs; until [ -e /tmp/never ]; do sleep 1; done")
@@ -97,8 +108,18 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 	if !said {
 		t.Error("by what it is judged now is not on record")
 	}
-	if moved, err = b.runner.Judge(t.Context(), cofferdam.Scope{Organization: "o-1"}); err != nil || len(moved) != 0 {
-		t.Errorf("judged by the same: %v, %v", moved, err)
+	before := len(b.events(p))
+	if moved, err = b.runner.Judge(t.Context(), cofferdam.Scope{Organization: "o-1"}); err != nil || len(moved) != 0 || len(b.events(p)) != before {
+		t.Errorf("judged by the same: %v, %v, %d events more", moved, err, len(b.events(p))-before)
+	}
+	// What a person opens meanwhile counts, as far as it may, and moves nothing.
+	docs.write(t, "[egress]\nlimit = [\"own.test\", \"given.test\", \"late.test\", \"unasked.test\"]\n", "[egress]\nallow = [\"late.test\", \"beyond.test\"]\n")
+	if _, err = b.runner.Judge(t.Context(), p.Scope); err != nil || may("unasked.test") {
+		t.Errorf("open before anybody opened it: %v", err)
+	}
+	late.Store(true)
+	if moved, err = b.runner.Judge(t.Context(), p.Scope); err != nil || len(moved) != 0 || !may("unasked.test") {
+		t.Errorf("what a person opened: moved %v, %v, open: %v", moved, err, may("unasked.test"))
 	}
 
 	docs.mu.Lock()

@@ -23,6 +23,9 @@ func approvalRoutes() []Route {
 		{Method: "POST", Path: "/v1/approvals/{name}/answer", ID: "answerApproval", Doc: "a person's word about exactly what they saw, with a fresh proof that it is theirs", Body: cofferdam.AnswerRequest{}, Reply: cofferdam.Question{}, call: func(c *call) (any, error) {
 			return c.svc.AnswerApproval(c.ctx, c.name, *c.body.(*cofferdam.AnswerRequest))
 		}},
+		{Method: "POST", Path: "/v1/tasks/{name}/open", ID: "openTask", Doc: "open one entry for the rest of a task, by a person's word with a fresh proof that it is theirs", Body: cofferdam.OpenRequest{}, Reply: cofferdam.Question{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.OpenTask(c.ctx, c.name, *c.body.(*cofferdam.OpenRequest))
+		}},
 		{Method: "GET", Path: "/v1/factors", ID: "listFactors", Doc: "what the caller proves themselves by", Reply: cofferdam.Factor{}, List: factors, call: func(c *call) (any, error) {
 			all, err := c.svc.ListFactors(c.ctx)
 			return listOf(factors, all, err)

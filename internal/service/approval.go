@@ -5,7 +5,6 @@ import (
 
 	"cofferdam"
 	"cofferdam/identity"
-	"cofferdam/policy"
 )
 
 // Questions keeps what people are asked.
@@ -17,6 +16,7 @@ type Questions interface {
 // Desk takes answers; package approval offers it.
 type Desk interface {
 	Answer(ctx context.Context, scope cofferdam.Scope, id string, seen cofferdam.Digest, a cofferdam.Answer) (cofferdam.Question, error)
+	Open(ctx context.Context, q cofferdam.Question, a cofferdam.Answer) (cofferdam.Question, error) // what nobody asked
 }
 
 // Prover says whether a person is there; package identity offers it.
@@ -58,7 +58,7 @@ func (s *Service) AnswerApproval(ctx context.Context, id string, r cofferdam.Ans
 		return q, err
 	}
 	if r.Allow && r.Bounds != nil {
-		if _, err := policy.ParseOpening(q.Action, r.Bounds.Entry); err != nil {
+		if err := s.withinPolicy(ctx, op, a.Scope, q.Action, r.Bounds.Entry); err != nil {
 			return q, err
 		}
 	}

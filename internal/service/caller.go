@@ -48,6 +48,7 @@ var verbs = map[string]verb{
 	"service.SuggestPolicy":       {"policy.suggest", identity.Viewer, false},
 	"service.ProposePolicy":       {"policy.propose", identity.Author, false},
 	"service.DecidePolicy":        {"policy.approve", identity.Owner, true},
+	"service.OpenTask":            {"approval.open", identity.Reviewer, true},
 	"service.Enroll":              {"factor.add", identity.Viewer, true},
 	"service.Unenroll":            {"factor.remove", identity.Viewer, true},
 	"service.ListFactors":         {"factor.list", identity.Viewer, true},
