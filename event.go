@@ -88,6 +88,8 @@ const (
 	EventMember       = "identity.member"
 	EventLogin        = "identity.login"
 	EventProject      = "identity.project"
+	// Of a session's own token, in its log.
+	EventWorkload = "identity.workload"
 	// Of questions to people, in the host log.
 	EventApprovalAsk    = "approval.ask"
 	EventApprovalAnswer = "approval.answer"

@@ -12,6 +12,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"cofferdam"
@@ -46,6 +47,16 @@ type Caller struct {
 	Record  cofferdam.Recorder // of this session's log
 	Live    context.Context    // ends with the session; every connection dies with it
 	Counts  Counts
+
+	wire sync.Once
+	id   string // of the wire; made when it is asked for
+}
+
+// Wire returns the random id of this wire: what is bound to it is worth nothing on
+// another one, nor after a later server has taken the session over.
+func (c *Caller) Wire() string {
+	c.wire.Do(func() { c.id = cofferdam.NewID("n") })
+	return c.id
 }
 
 // Counts are a session's running totals, kept by the gateways.
@@ -71,6 +82,8 @@ func (t Target) String() string {
 const (
 	GitHost   cofferdam.Host = "git.cofferdam.internal"
 	ModelHost cofferdam.Host = "model.cofferdam.internal"
+
+	IdentityHost cofferdam.Host = "identity.cofferdam.internal"
 )
 
 // Handler serves connections of a box towards one kind of target. Serve owns

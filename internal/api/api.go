@@ -3,8 +3,8 @@
 // (RFC 9457). Streams are one JSON object a line.
 //
 // It holds no rule of its own about what may be done. The invariant: no request
-// reaches a verb without a principal, whichever listener it came in on, but the
-// one by which people sign in, and nothing in a request body that is unknown, doubled, mistyped or oversized is
+// reaches a verb without a principal, whichever listener it came in on, but
+// those that are marked open, and nothing in a request body that is unknown, doubled, mistyped or oversized is
 // accepted.
 //
 // Routes are one table (Routes); the OpenAPI document at /v1/openapi.json is

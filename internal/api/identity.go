@@ -3,12 +3,17 @@ package api
 import "cofferdam"
 
 // identityRoutes are those of people, programs with an account, and what they
-// hold. Who signs in is not known before: that route alone asks for nobody.
+// hold. Who signs in is not known before, and public keys are for all: these
+// routes ask for nobody.
 func identityRoutes() []Route {
 	const members, projects, tokens = "cofferdam/member-list/v1", "cofferdam/project-list/v1", "cofferdam/token-list/v1"
 	return []Route{
 		{Method: "POST", Path: "/v1/login", ID: "signIn", Doc: "a token of 12 hours for a person's password, and the code of their application if they have one", Body: cofferdam.LoginRequest{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
 			return c.svc.SignIn(c.ctx, *c.body.(*cofferdam.LoginRequest))
+		}},
+		{Method: "GET", Path: "/v1/jwks.json", ID: "jwks", Doc: "public keys that check the tokens of sessions (RFC 7517)", Raw: "application/json", Open: true, call: func(c *call) (any, error) {
+			_, err := lazyWriter{c, "application/json"}.Write(c.svc.WorkloadKeys())
+			return nil, err
 		}},
 		{Method: "POST", Path: "/v1/logout", ID: "signOut", Doc: "end the token of the request", call: func(c *call) (any, error) { return nil, c.svc.Logout(c.ctx) }},
 		{Method: "GET", Path: "/v1/self", ID: "viewSelf", Doc: "who the caller is in the project", Reply: cofferdam.Member{}, call: func(c *call) (any, error) { return c.svc.Self(c.ctx) }},

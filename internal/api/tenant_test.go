@@ -89,7 +89,7 @@ func asks() map[string][]ask {
 	}
 	evidence := append(slices.Clone(box), session...)
 	return map[string][]ask{
-		"openapi": nil, "status": nil, "doctor": nil, "viewKey": nil, "listAgents": nil, "listRepos": nil, "listModels": nil, "listMerges": nil, "listEnvironments": nil,
+		"openapi": nil, "jwks": nil, "status": nil, "doctor": nil, "viewKey": nil, "listAgents": nil, "listRepos": nil, "listModels": nil, "listMerges": nil, "listEnvironments": nil,
 		"listSandboxes": nil, "listAllCheckpoints": nil, "listWorkspaces": nil, "listApprovals": nil, "listFactors": nil, "listPolicies": nil, "listMembers": nil, "listProjects": nil,
 		"listTokens": nil, "viewSelf": nil,
 		"viewAgent":  one(func(n names) string { return n.repo }, ""),
@@ -416,6 +416,7 @@ var (
 // that was asked for as NAME.
 func as(body string, asked ...string) string {
 	body = ids.ReplaceAllString(body, `"request_id":""`)
+	slices.SortFunc(asked, func(a, b string) int { return len(b) - len(a) }) // a short one may begin a long one
 	for _, n := range asked {
 		if n != "" {
 			body = strings.ReplaceAll(body, n, "NAME")

@@ -2,6 +2,10 @@ package daemon
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -19,6 +23,7 @@ import (
 	"cofferdam/gateway/git"
 	"cofferdam/gateway/model"
 	"cofferdam/gateway/wire"
+	"cofferdam/gateway/workload"
 	"cofferdam/identity"
 	"cofferdam/internal/config"
 	"cofferdam/internal/engine"
@@ -63,6 +68,7 @@ type parts struct {
 
 	desk     *approval.Desk
 	people   *identity.Directory
+	issuer   *identity.Issuer
 	sessions *session.Runner
 	merges   *merge.Service
 	tasks    *task.Service
@@ -95,11 +101,25 @@ func (s *server) keep(ctx context.Context) error {
 		return err
 	}
 	s.closing("trace", s.trace.Close)
+	if s.issuer, err = newIssuer(); err != nil {
+		return err
+	}
 	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host()})
 	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host()}); err != nil {
 		return err
 	}
 	return s.desk.Sweep(ctx)
+}
+
+// newIssuer signs the tokens of sessions with a key of this process alone: they are
+// worth nothing after it in any case, for every wire is another one then.
+func newIssuer() (*identity.Issuer, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(public)
+	return identity.NewIssuer("urn:cofferdam:server:"+hex.EncodeToString(sum[:8]), key, nil)
 }
 
 // connect builds the gateways: all that a box can reach.
@@ -123,7 +143,7 @@ func (s *server) connect(context.Context) error {
 	out := egress.New(egress.Options{Dialer: s.dialer, CA: s.ca}) // its roots are this machine's, or those of SSL_CERT_FILE
 	models := model.New(model.Options{Dialer: s.dialer, Prices: s.Prices, Attach: s.attachKey, Find: s.store.FindModel, Clean: s.redactor.String})
 	s.routes = wire.Routes{
-		Own:    map[cofferdam.Host]gateway.Handler{gateway.GitHost: s.git, gateway.ModelHost: models},
+		Own:    map[cofferdam.Host]gateway.Handler{gateway.GitHost: s.git, gateway.ModelHost: models, gateway.IdentityHost: workload.New(s.issuer)},
 		Others: out, Refused: out.Refusal(), Provider: out.Provider(models),
 	}
 	return nil

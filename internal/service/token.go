@@ -168,3 +168,12 @@ func (s *Service) SignIn(ctx context.Context, r cofferdam.LoginRequest) (cofferd
 	}
 	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
 }
+
+// WorkloadKeys returns the public keys by which anybody checks the tokens of
+// sessions, as a JWKS document. It is no secret and asks for nobody.
+func (s *Service) WorkloadKeys() []byte {
+	if s.Keys == nil {
+		return []byte(`{"keys":[]}`)
+	}
+	return s.Keys()
+}
