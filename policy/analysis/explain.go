@@ -99,7 +99,7 @@ func next(q policy.Query, entry string) string {
 		if q.Port != 0 && q.Port != 80 && q.Port != 443 {
 			host += ":" + strconv.Itoa(int(q.Port))
 		}
-		return "for one task: cofferdam task run --allow " + host + " …; for all: add the entry to a file of the policy and give it to cofferdam policy propose"
+		return "for one task: cofferdam task run --allow " + host + " …, or, while it runs, cofferdam approval open TASK " + host + "; for all: add the entry to a file of the policy and give it to cofferdam policy propose"
 	}
 	return "add the entry to a file of the policy and give it to cofferdam policy propose"
 }
