@@ -1,7 +1,6 @@
 package cofferdam
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -170,14 +169,6 @@ type TaskRequest struct {
 	Key         string   `json:"idempotency_key,omitempty"`
 }
 
-// Budget bounds what a task may spend on models, over all its attempts. Zero
-// fields mean the operator's default. Source of the ranges: docs/SPECIFICATION.md.
-type Budget struct {
-	Tokens int64 `json:"tokens,omitempty"`            // input and output together
-	Cost   int64 `json:"cost_microdollars,omitempty"` // 1,000,000 are one US dollar
-	Calls  int64 `json:"model_calls,omitempty"`
-}
-
 // Ranges of a Budget's fields; zero is always taken.
 const (
 	MinTokens = 1000
@@ -186,11 +177,6 @@ const (
 	MaxCost   = 100_000_000 // microdollars: 100 dollars
 	MaxCalls  = 500
 )
-
-// Or returns b with the fields that say nothing taken from other.
-func (b Budget) Or(other Budget) Budget {
-	return Budget{cmp.Or(b.Tokens, other.Tokens), cmp.Or(b.Cost, other.Cost), cmp.Or(b.Calls, other.Calls)}
-}
 
 // Rest bounds how long a session idles before its box is suspended, and how long
 // it lives, in seconds. Zero fields say nothing.
@@ -287,16 +273,6 @@ type Task struct {
 	By             Principal   `json:"by"`
 	Created        time.Time   `json:"created"`
 	Updated        time.Time   `json:"updated"`
-}
-
-// Usage counts what a task spent and met.
-type Usage struct {
-	InputTokens  int64 `json:"input_tokens"`
-	OutputTokens int64 `json:"output_tokens"`
-	ModelCalls   int64 `json:"model_calls"`
-	Refused      int64 `json:"refused"`           // decisions that refused
-	Cost         int64 `json:"cost_microdollars"` // of calls whose model has a price
-	Unpriced     int64 `json:"unpriced_calls"`    // calls whose model has none
 }
 
 // Short returns the task's short name, such as "t-42".

@@ -56,6 +56,7 @@ const (
 	EventSessionSeal  = "session.seal"
 	EventSessionAsk   = "session.ask"       // its agent asks a person
 	EventSessionWarn  = "session.warning"   // it is about to be suspended, or to end
+	EventBudgetWarn   = "budget.warning"    // most of what the task has of something is used; the resource says of what
 	EventSuspended    = "session.suspended" // its box went to disk, or why it does not
 	EventResumed      = "session.resumed"   // warm: the same box; cold: a new one
 	EventExecStart    = "exec.start"
@@ -127,9 +128,10 @@ const (
 	FieldCacheRead      = "cache_read_tokens"
 	FieldCacheWrite     = "cache_write_tokens"
 	FieldCost           = "cost_microdollars"
-	FieldUnpriced       = "unpriced"  // "true": the model has no price
-	FieldEstimated      = "estimated" // "true": not the provider's own count
-	FieldCutBy          = "cut_by"    // RuleBudget
+	FieldUnpriced       = "unpriced"     // "true": the model has no price
+	FieldEstimated      = "estimated"    // "true": not the provider's own count
+	FieldEgress         = "egress_bytes" // of a decision of egress: what its head and a body of known length send; of an outcome: what was sent
+	FieldCutBy          = "cut_by"       // RuleBudget
 )
 
 // Rules by which a model call is refused for money's sake.

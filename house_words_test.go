@@ -243,6 +243,9 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"limits of a task", "10,000 to", "cofferdam.go", "MinCost"},
 		{"limits of a task", "100,000,000 microdollars", "cofferdam.go", "MaxCost"},
 		{"limits of a task", "500 model calls", "cofferdam.go", "MaxCalls"},
+		{"other limits of a task", "1,099,511,627,776 bytes", "budget.go", "MaxEgress"},
+		{"other limits of a task", "50 questions", "budget.go", "MaxApprovals"},
+		{"a warning", "80 percent", "budget/budget.go", "WarnAt"},
 		{"a guess", "3 bytes a token", "gateway/model/spend.go", "bytesPerToken"},
 		{"an answer in one piece", "131,072 tokens", "gateway/model/spend.go", "unsaidOutput"},
 		{"counts of tokens", "4 MiB", "gateway/model/usage.go", "maxPiece"},
@@ -412,7 +415,7 @@ func TestWords(t *testing.T) {
 	}
 	prefixes := map[string]string{
 		"exec": "sandbox", "agent": "agent", "egress": "gateway/egress", "wire": "gateway/wire", "git": "gateway/git",
-		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace", "workspace": "workspace", "approval": "approval", "identity": "identity", "policy": "policy", "sandbox": "sandbox",
+		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace", "workspace": "workspace", "approval": "approval", "budget": "budget", "identity": "identity", "policy": "policy", "sandbox": "sandbox",
 	}
 	for _, m := range regexp.MustCompile(`= "([a-z]+)\.[a-z]+"`).FindAllStringSubmatch(string(text), -1) {
 		dir, ok := prefixes[m[1]]

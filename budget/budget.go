@@ -13,18 +13,18 @@ import (
 	"cofferdam"
 )
 
-// Amount is what a call takes. Tokens are input and output together, Cost is in
-// millionths of a US dollar.
-type Amount struct{ Tokens, Cost, Calls int64 }
+// Amount is what an act takes, or what many took.
+type Amount = cofferdam.Budget
 
-// Plus returns the sum.
-func (a Amount) Plus(b Amount) Amount {
-	return Amount{a.Tokens + b.Tokens, a.Cost + b.Cost, a.Calls + b.Calls}
+// Warning says that a task has used most of what it has of something.
+type Warning struct {
+	Field       cofferdam.BudgetField
+	Used, Limit int64
 }
 
-func (a Amount) minus(b Amount) Amount {
-	return Amount{a.Tokens - b.Tokens, a.Cost - b.Cost, a.Calls - b.Calls}
-}
+// WarnAt is how much of a limit is used, in percent, when there is a warning.
+// Source: docs/SPECIFICATION.md, "Budgets".
+const WarnAt = 80
 
 // Meter keeps the running total of one task. Safe for concurrent use; the nil
 // Meter has no limits.
@@ -33,12 +33,53 @@ type Meter struct {
 
 	mu    sync.Mutex
 	taken Amount // spent and reserved; guarded by mu
-	met   string // which limit was met first, as a sentence; guarded by mu
+	met   string // which limit of models was met first, as a sentence; guarded by mu
+	warn  func(Warning)
+	told  map[string]bool // fields of which it was warned, by key; guarded by mu
 }
 
 // New returns a Meter that has spent already. Zero limits do not limit.
 func New(limits cofferdam.Budget, spent Amount) *Meter {
 	return &Meter{limits: limits, taken: spent}
+}
+
+// OnWarning has warn called once for each limit that is used to WarnAt percent,
+// now or later, but for those named in told, by key. It is called by whoever
+// spends, before that goes on.
+func (m *Meter) OnWarning(told map[string]bool, warn func(Warning)) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.told, m.warn = map[string]bool{}, warn
+	for key, was := range told {
+		m.told[key] = was
+	}
+	m.mu.Unlock()
+	m.tell()
+}
+
+// tell warns of what is newly used so far.
+func (m *Meter) tell() {
+	m.mu.Lock()
+	var news []Warning
+	warn := m.warn
+	for _, f := range cofferdam.BudgetFields() {
+		limit, used := *f.Of(&m.limits), *f.Of(&m.taken)
+		if warn != nil && !m.told[f.Key] && Warns(used, limit) {
+			m.told[f.Key] = true
+			news = append(news, Warning{f, used, limit})
+		}
+	}
+	m.mu.Unlock()
+	for _, w := range news {
+		warn(w)
+	}
+}
+
+// Warns says whether so much of a limit is used that there is a warning.
+func Warns(used, limit int64) bool {
+	return limit > 0 && used >= limit-limit*(100-WarnAt)/100
 }
 
 // Limits returns what the Meter holds to.
@@ -71,25 +112,25 @@ func (r *Reservation) Hold(a Amount) error {
 	if m == nil {
 		return nil
 	}
+	defer m.tell() // once mu is free
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := m.taken.minus(r.held).Plus(a)
-	for _, l := range []struct {
-		what               string
-		limit, wants, more int64
-	}{
-		{"tokens", m.limits.Tokens, next.Tokens, a.Tokens - r.held.Tokens},
-		{"microdollars", m.limits.Cost, next.Cost, a.Cost - r.held.Cost},
-		{"model calls", m.limits.Calls, next.Calls, a.Calls - r.held.Calls},
-	} {
-		if l.limit > 0 && l.more > 0 && (l.wants > l.limit || m.met != "") {
-			if m.met == "" {
-				m.met = fmt.Sprintf("of its %d %s the task has used %d, and this call would take %d", l.limit, l.what, l.wants-l.more, l.more)
-			}
-			return &cofferdam.Error{
-				Op: "budget.Hold", Kind: cofferdam.Exhausted, Subject: "budget of the task", Reason: m.met,
-				Hint: "what was done until now is kept; a person can give a new task more",
-			}
+	next, more := m.taken.Minus(r.held).Plus(a), a.Minus(r.held)
+	for _, f := range cofferdam.BudgetFields() {
+		limit, wants, more := *f.Of(&m.limits), *f.Of(&next), *f.Of(&more)
+		if limit == 0 || more <= 0 || wants <= limit && !(f.Model && m.met != "") {
+			continue
+		}
+		why := m.met
+		if !f.Model || why == "" {
+			why = fmt.Sprintf("of its %s the task has used %s, and this would take %s", f.Show(limit), f.Show(wants-more), f.Show(more))
+		}
+		if f.Model {
+			m.met = why
+		}
+		return &cofferdam.Error{
+			Op: "budget.Hold", Kind: cofferdam.Exhausted, Subject: "budget of the task", Reason: why,
+			Hint: "what was done until now is kept; a person can give a new task more",
 		}
 	}
 	m.taken, r.held = next, a
@@ -103,10 +144,18 @@ func (r *Reservation) Settle(spent Amount) {
 	if m == nil {
 		return
 	}
+	defer m.tell() // once mu is free
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.taken = m.taken.minus(r.held).Plus(spent)
+	m.taken = m.taken.Minus(r.held).Plus(spent)
 	r.meter = nil
+}
+
+// Left returns how much is left of a field, and whether it has a limit.
+func (m *Meter) Left(f func(*cofferdam.Budget) *int64) (left int64, limited bool) {
+	limits, taken := m.Limits(), m.Taken()
+	limit := *f(&limits)
+	return max(0, limit-*f(&taken)), limit > 0
 }
 
 // Taken returns what is spent and reserved.

@@ -1,6 +1,7 @@
 package budget_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -131,5 +132,53 @@ func TestNeverOverTheLimit(t *testing.T) {
 		if over.Load() > 0 || m.Taken() != want {
 			t.Fatalf("seed %d: over the limit %d times; taken %+v, settled %+v", seed, over.Load(), m.Taken(), want)
 		}
+	}
+}
+
+// TestWarnsOnce: at 80 percent of each limit, whether by what is reserved or by
+// what was really spent, once, and not of what was told before.
+func TestWarnsOnce(t *testing.T) {
+	m := budget.New(cofferdam.Budget{Tokens: 1000, Egress: 10, Approvals: 5, Calls: 3}, budget.Amount{Approvals: 4})
+	var got []string
+	m.OnWarning(map[string]bool{"calls": true}, func(w budget.Warning) { got = append(got, w.Field.Key) })
+	if len(got) != 1 || got[0] != "approvals" {
+		t.Fatalf("of what is used already: %v", got)
+	}
+	r, _ := m.Reserve(budget.Amount{Tokens: 799, Egress: 7, Calls: 3})
+	if len(got) != 1 {
+		t.Errorf("below 80 percent: %v", got)
+	}
+	if err := r.Hold(budget.Amount{Tokens: 800, Egress: 7, Calls: 3}); err != nil {
+		t.Fatal(err)
+	}
+	r.Settle(budget.Amount{Tokens: 10, Egress: 8})
+	for range 3 {
+		if r, err := m.Reserve(budget.Amount{Tokens: 900}); err == nil {
+			r.Settle(budget.Amount{})
+		}
+	}
+	if fmt.Sprint(got) != "[approvals tokens egress]" {
+		t.Errorf("warned of %v", got)
+	}
+}
+
+// TestOtherLimitsEndNothing: a task that may send no more may still call its
+// model, and one that may call no model may still send.
+func TestOtherLimitsEndNothing(t *testing.T) {
+	m := budget.New(cofferdam.Budget{Tokens: 10, Egress: 10}, budget.Amount{})
+	if _, err := m.Reserve(budget.Amount{Egress: 11}); err == nil {
+		t.Fatal("more than the limit was given")
+	}
+	if _, err := m.Reserve(budget.Amount{Tokens: 5}); err != nil {
+		t.Errorf("a model call after that: %v", err)
+	}
+	if _, err := m.Reserve(budget.Amount{Egress: 10}); err != nil {
+		t.Errorf("what fits after that: %v", err)
+	}
+	if _, err := m.Reserve(budget.Amount{Tokens: 6}); err == nil {
+		t.Error("more tokens than the limit were given")
+	}
+	if _, err := m.Reserve(budget.Amount{Tokens: 1}); err == nil {
+		t.Error("a call after the limit of models was met")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"cofferdam"
+	"cofferdam/budget"
 	"cofferdam/policy"
 )
 
@@ -72,6 +73,10 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base c
 			reason, hint := Explain(err)
 			return refuse(RuleUnshown, "a person would have to see it whole: "+reason, hint)
 		}
+	}
+	if _, err := c.Budget.Reserve(budget.Amount{Approvals: 1}); err != nil {
+		reason, hint := Explain(err)
+		return refuse(cofferdam.RuleBudget, reason, hint)
 	}
 	q := question(c, r, d, shown)
 	q, err := c.Ask.Ask(ctx, q)

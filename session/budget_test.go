@@ -2,11 +2,13 @@ package session
 
 import (
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/budget"
 	"cofferdam/gateway"
 	"cofferdam/policy"
+	"cofferdam/sandbox"
 )
 
 // TestBudgetGoesOnFromTheLog: what an earlier process spent counts, and so does
@@ -67,5 +69,40 @@ func TestLimitThatWasMetIsTheReason(t *testing.T) {
 		if got := l.overBudget(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestWarningsGoOnFromTheLog: what a process before this one, or a session before
+// it, has warned of is not told again, and what it spent beside models counts once.
+func TestWarningsGoOnFromTheLog(t *testing.T) {
+	seq := func(n uint64) *uint64 { return &n }
+	type fields = map[string]string
+	l := &ledger{}
+	l.seen.calls, l.seen.execs = map[uint64]cofferdam.Usage{}, map[cofferdam.ExecID]*execution{}
+	start := time.Now()
+	ended := encode(sandbox.Result{Started: start, Ended: start.Add(2500 * time.Millisecond)})
+	for _, e := range []cofferdam.Event{
+		{Seq: 1, Kind: cofferdam.EventRequest, Verdict: cofferdam.Allowed, Fields: fields{cofferdam.FieldEgress: "900"}},
+		{Seq: 2, Kind: cofferdam.EventRequest, Of: seq(1), Outcome: gateway.OK, Fields: fields{cofferdam.FieldEgress: "500"}},
+		{Seq: 3, Kind: cofferdam.EventRequest, Verdict: cofferdam.Refused, Fields: fields{cofferdam.FieldEgress: "70"}},
+		{Seq: 4, Kind: cofferdam.EventBudgetWarn, Resource: "egress"},
+		{Seq: 5, Kind: cofferdam.EventConnect, Verdict: cofferdam.Asked, Fields: fields{}},
+		{Seq: 6, Kind: cofferdam.EventExecStart, Fields: fields{fieldExec: "loop-1-1"}},
+		{Seq: 7, Kind: cofferdam.EventExecEnd, Fields: fields{fieldExec: "loop-1-1", fieldData: ended}},
+		{Seq: 8, Kind: cofferdam.EventExecStart, Fields: fields{fieldExec: "agent"}}, // not a tool of ours
+		{Seq: 9, Kind: cofferdam.EventExecEnd, Fields: fields{fieldExec: "agent", fieldData: ended}},
+		{Seq: 10, Kind: cofferdam.EventRequest, Verdict: cofferdam.Allowed, Fields: fields{cofferdam.FieldEgress: "40"}}, // the process ended here
+	} {
+		l.seen.note(e)
+	}
+	got := l.seen.spent()
+	if got.Egress != 540 || got.ToolTime != 2500 || got.Approvals != 1 || !l.seen.low["egress"] || l.seen.invalid != nil {
+		t.Errorf("the log says %+v, warned of %v, %v", got, l.seen.low, l.seen.invalid)
+	}
+	var told []string
+	m := budget.New(cofferdam.Budget{Egress: 600, ToolTime: 3000, Approvals: 5}, got.Spent())
+	m.OnWarning(l.seen.low, func(w budget.Warning) { told = append(told, w.Field.Key) })
+	if len(told) != 1 || told[0] != "tool_time" {
+		t.Errorf("warned of %v, want tool_time alone", told)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"cofferdam"
-	"cofferdam/budget"
 	"cofferdam/gateway"
 	"cofferdam/policy"
 	"cofferdam/sandbox"
@@ -44,6 +43,9 @@ func (a *attempt) authorize(ctx context.Context) error {
 	a.grant.rest = a.o.Rest.Lowest(project.Rest)
 	if r := a.plan.Request.Rest; r != nil {
 		a.grant.rest = a.grant.rest.Lowest(*r)
+	}
+	if err := (purse{a}).timeLeft(); err != nil {
+		return err
 	}
 	if a.grant.caller, err = a.caller(ctx, make, a.plan.Phase); err != nil {
 		return err
@@ -125,14 +127,9 @@ func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) 
 		c.Counts.OutputTokens.Store(s.usage.OutputTokens)
 		c.Counts.Cost.Store(s.usage.Cost)
 		c.Counts.Unpriced.Store(s.usage.Unpriced)
-		c.Budget = budget.New(p.Budget, spentBy(p.Spent).Plus(spentBy(s.spent())))
 	})
+	c.Budget = purse{a}.meter(ctx)
 	return c, nil
-}
-
-// spentBy is what a usage takes of a budget.
-func spentBy(u cofferdam.Usage) budget.Amount {
-	return budget.Amount{Tokens: u.InputTokens + u.OutputTokens, Cost: u.Cost, Calls: u.ModelCalls}
 }
 
 // limits are those of a task, nil if it names none, in a project.

@@ -27,13 +27,12 @@ func (h hands) Exec(ctx context.Context, c sandbox.Command, stdin []byte) (loop.
 		}
 		return nil
 	}
-	var ran *ran
-	var err error
-	if c.Stdin {
-		ran, err = h.feed(ctx, c, stdin, also)
-	} else {
-		ran, err = h.a.execute(ctx, h.a.box, c, also)
-	}
+	ran, err := h.limited(c, func(c sandbox.Command) (*ran, error) {
+		if c.Stdin {
+			return h.feed(ctx, c, stdin, also)
+		}
+		return h.a.execute(ctx, h.a.box, c, also)
+	})
 	if err != nil {
 		return loop.Output{}, err
 	}

@@ -44,7 +44,8 @@ type seen struct {
 	box      Box
 	result   *Result
 	usage    cofferdam.Usage
-	calls    map[uint64]cofferdam.Usage // of the model, that were let through and have no outcome yet
+	calls    map[uint64]cofferdam.Usage // what was let through, takes something and has no outcome yet
+	low      map[string]bool            // of which limits it was warned
 	limit    string                     // the reason why the budget ended it; "" if it did not
 	acts     int64                      // decisions
 	thwarted int                        // acts of git that were allowed and failed, and may succeed later
@@ -251,6 +252,7 @@ func (s *seen) note(e cofferdam.Event) {
 			s.decode(f[fieldData], x.result)
 		}
 	}
+	s.noteSpent(e)
 }
 
 func (s *seen) noteStep(f map[string]string) {
@@ -318,10 +320,9 @@ func (s *seen) noteModel(e cofferdam.Event) {
 func (s *seen) spent() cofferdam.Usage {
 	u := s.usage
 	for _, c := range s.calls {
-		u.ModelCalls += c.ModelCalls
-		u.InputTokens += c.InputTokens
-		u.Cost += c.Cost
+		u = u.Plus(c)
 	}
+	u.Time = s.took.Milliseconds()
 	return u
 }
 

@@ -188,7 +188,11 @@ func (b brain) conclude(ctx context.Context, end loop.End, err error) error {
 	} else if end.Failed {
 		a.result.Failure, a.result.Reason = cofferdam.ReasonProvider, "the model provider failed: "+lastLine(end.Message)
 	}
-	return d.conclude(ctx, turnEnd{End: end.End, TimedOut: timedOut, Expired: expired})
+	left, err := b.left(ctx, a.o.Conversation(a.plan.Scope, a.plan.ID))
+	if err != nil {
+		return err
+	}
+	return d.conclude(ctx, turnEnd{End: end.End, TimedOut: timedOut, Expired: expired, Seconds: max(0, d.timeout()-left).Seconds()})
 }
 
 // listenLast is listen before the end of a brain: if it returns nothing, people

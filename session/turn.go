@@ -216,10 +216,14 @@ func (d dialogue) beginTurn(ctx context.Context, why string) (t turn, err error)
 
 // timeout is how long all turns together may take.
 func (d dialogue) timeout() time.Duration {
+	limit := d.o.AgentTimeout
 	if s := d.plan.Request.Timeout; s > 0 {
-		return seconds(s)
+		limit = seconds(s)
 	}
-	return d.o.AgentTimeout
+	if b := d.plan.Budget.Time; b > 0 { // of all attempts
+		limit = min(limit, max(0, time.Duration(b-d.plan.Spent.Time)*time.Millisecond))
+	}
+	return limit
 }
 
 // runTurn runs one turn to its end, or goes on with one that runs.

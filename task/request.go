@@ -200,14 +200,8 @@ func checkBudget(r cofferdam.TaskRequest) error {
 	if r.Budget == nil {
 		return nil
 	}
-	b := *r.Budget
-	switch {
-	case b.Tokens != 0 && (b.Tokens < cofferdam.MinTokens || b.Tokens > cofferdam.MaxTokens):
-		return invalid("limit of tokens", fmt.Sprintf("must be between %d and %d", cofferdam.MinTokens, cofferdam.MaxTokens), "leave it out for the operator's default")
-	case b.Cost != 0 && (b.Cost < cofferdam.MinCost || b.Cost > cofferdam.MaxCost):
-		return invalid("limit of cost", fmt.Sprintf("must be between %s and %s", cofferdam.Dollars(cofferdam.MinCost), cofferdam.Dollars(cofferdam.MaxCost)), "leave it out for the operator's default")
-	case b.Calls < 0 || b.Calls > cofferdam.MaxCalls:
-		return invalid("limit of model calls", fmt.Sprintf("must be between 1 and %d", cofferdam.MaxCalls), "leave it out for the operator's default")
+	if what, why := r.Budget.Check(); what != "" {
+		return invalid(what, why, "leave it out for the operator's default")
 	}
 	return nil
 }

@@ -181,7 +181,13 @@ func TestPumpEndsWhenOneSideFails(t *testing.T) {
 		box, boxEnd := net.Pipe()
 		up, upEnd := net.Pipe()
 		done := make(chan gateway.Outcome)
-		go func() { done <- pump(caller.Live, newPeekConn(boxEnd, maxHello), failing{upEnd}, netip.AddrPort{}) }()
+		go func() {
+			o, err := pump(caller.Live, caller, newPeekConn(boxEnd, maxHello), failing{upEnd}, netip.AddrPort{})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- o
+		}()
 		go io.Copy(io.Discard, box)
 		up.Close()
 		if o := <-done; o.Status != gateway.Cut {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/budget"
 	"cofferdam/gateway"
 	"cofferdam/policy"
 )
@@ -83,7 +84,7 @@ type exchange struct {
 	code     atomic.Int64
 	err      error // these two are written by failed, which runs inside ServeHTTP
 	gone     bool  // the client had given up before it failed
-	sent     *counter
+	out      *outlay
 	received *countingWriter
 }
 
@@ -113,11 +114,21 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery != "" {
 		req.Fields["query"] = gateway.Clip(r.URL.RawQuery)
 	}
+	out, err := spend(f.caller, headSize(r), r.ContentLength)
+	if err != nil {
+		reason, hint := gateway.Explain(err)
+		gateway.AnswerRefusal(w, r, gateway.Reject(r.Context(), f.caller, req, cofferdam.RuleBudget, reason, hint))
+		return
+	}
+	req.Fields[cofferdam.FieldEgress] = strconv.FormatInt(out.ahead, 10)
 	answered := false
-	err := gateway.Handle(r.Context(), f.caller, req, func(ctx context.Context) (gateway.Outcome, error) {
+	err = gateway.Handle(r.Context(), f.caller, req, func(ctx context.Context) (gateway.Outcome, error) {
 		answered = true
-		return f.forward(ctx, w, r)
+		return f.forward(ctx, w, r, out)
 	})
+	if !answered { // nothing was sent
+		out.held.Settle(budget.Amount{})
+	}
 	switch {
 	case err != nil && !answered:
 		gateway.AnswerRefusal(w, r, err)
@@ -127,12 +138,12 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // forward sends the request on and its answer back.
-func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.Request) (o gateway.Outcome, err error) {
-	x := &exchange{sent: &counter{ReadCloser: r.Body}}
-	x.received = &countingWriter{ResponseWriter: w, sent: &x.sent.n}
+func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, out *outlay) (o gateway.Outcome, err error) {
+	x := &exchange{out: out}
+	x.received = &countingWriter{ResponseWriter: w, out: out}
 	r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	if r.Body != http.NoBody {
-		r.Body = x.sent
+		r.Body = &spent{Reader: r.Body, Closer: r.Body, out: out}
 	}
 	defer func() {
 		o.Fields = x.fields(f)
@@ -155,8 +166,9 @@ func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.
 
 func (x *exchange) fields(f *forwarder) map[string]string {
 	m := map[string]string{
-		"sent": strconv.FormatInt(x.sent.n.Load(), 10), "received": strconv.FormatInt(x.received.n.Load(), 10),
+		"sent": strconv.FormatInt(x.out.n.Load(), 10), "received": strconv.FormatInt(x.received.n.Load(), 10),
 	}
+	x.out.settle(m)
 	if code := x.code.Load(); code != 0 {
 		m["status"] = strconv.FormatInt(code, 10)
 	}
@@ -237,25 +249,12 @@ func keepUpgrade(r *http.Request) string {
 // shownPath is the path for the record, cut to a length that a line can have.
 func shownPath(r *http.Request) string { return gateway.Clip(r.URL.EscapedPath()) }
 
-// counter counts what is read through it.
-type counter struct {
-	io.ReadCloser
-	n atomic.Int64
-}
-
-// Read reads and counts.
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.ReadCloser.Read(b)
-	c.n.Add(int64(n))
-	return n, err
-}
-
 // countingWriter counts what a response writes, and both ways of the connection
 // that an upgrade takes over. Flush goes through Unwrap.
 type countingWriter struct {
 	http.ResponseWriter
-	n    atomic.Int64
-	sent *atomic.Int64
+	n   atomic.Int64
+	out *outlay
 }
 
 // Hijack implements http.Hijacker.
@@ -264,20 +263,13 @@ func (c *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &countingConn{Conn: conn, sent: c.sent, received: &c.n}, rw, nil
+	return &countingConn{Conn: &spentConn{conn, c.out}, received: &c.n}, rw, nil
 }
 
-// countingConn counts what is read from a box, and what is written to it.
+// countingConn counts what is written to a box.
 type countingConn struct {
 	net.Conn
-	sent, received *atomic.Int64
-}
-
-// Read reads and counts.
-func (c *countingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.sent.Add(int64(n))
-	return n, err
+	received *atomic.Int64
 }
 
 // Write writes and counts.

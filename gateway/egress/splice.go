@@ -39,7 +39,7 @@ func (g *Gateway) splice(c *gateway.Caller, p *peekConn, to gateway.Target) {
 		if err != nil {
 			return gateway.Outcome{}, err
 		}
-		return pump(ctx, p, up, addr), nil
+		return pump(ctx, c, p, up, addr)
 	})
 	if err != nil {
 		g.oneShot(c, p, err)
@@ -48,7 +48,11 @@ func (g *Gateway) splice(c *gateway.Caller, p *peekConn, to gateway.Target) {
 
 // pump copies both ways until both sides have said all, or one fails. Each
 // side's end of sending is passed on by itself.
-func pump(ctx context.Context, box *peekConn, up net.Conn, addr netip.AddrPort) gateway.Outcome {
+func pump(ctx context.Context, c *gateway.Caller, box *peekConn, up net.Conn, addr netip.AddrPort) (gateway.Outcome, error) {
+	spends, err := spend(c, 0, 0)
+	if err != nil {
+		return gateway.Outcome{}, err
+	}
 	ends := &onceClosed{ends: [2]net.Conn{box, up}}
 	defer ends.close()
 	defer context.AfterFunc(ctx, ends.close)()
@@ -58,7 +62,7 @@ func pump(ctx context.Context, box *peekConn, up net.Conn, addr netip.AddrPort) 
 	}
 	sent := make(chan half, 1)
 	go func() {
-		n, err := copyHalf(up, box)
+		n, err := copyHalf(up, &spentConn{box, spends})
 		if err != nil {
 			ends.close()
 		}
@@ -75,9 +79,11 @@ func pump(ctx context.Context, box *peekConn, up net.Conn, addr netip.AddrPort) 
 	if err != nil || out.err != nil {
 		status = gateway.Cut
 	}
-	return gateway.Outcome{Status: status, Fields: map[string]string{
+	fields := map[string]string{
 		"address": addr.String(), "sent": strconv.FormatInt(out.n, 10), "received": strconv.FormatInt(received, 10),
-	}}
+	}
+	spends.settle(fields)
+	return gateway.Outcome{Status: status, Fields: fields}, nil
 }
 
 // copyHalf copies one direction and passes its end on.

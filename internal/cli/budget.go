@@ -2,47 +2,72 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/client"
 )
 
-// budgetFlags say what a task may spend on models.
-type budgetFlags struct {
-	tokens, calls int64
-	cost          string
-}
+// budgetFlags say what a task may spend, as it was typed, by key.
+type budgetFlags struct{ text map[string]*string }
 
 func (b *budgetFlags) add(c *cobra.Command) {
-	f := c.Flags()
-	f.Int64Var(&b.tokens, "max-tokens", 0, "most tokens of models, in and out, over all attempts (default: the server's)")
-	f.StringVar(&b.cost, "max-cost", "", "most money for models, in US dollars such as 0.50, over all attempts (default: the server's)")
-	f.Int64Var(&b.calls, "max-calls", 0, "most calls of models, over all attempts (default: the server's)")
+	b.text = map[string]*string{}
+	about := map[string]string{
+		"tokens": "most tokens of models, in and out", "cost": "most money for models, in US dollars such as 0.50", "calls": "most calls of models, which are the turns of its agent",
+		"time": "longest run of its agent, such as 45m", "tool_time": "longest run of all commands of the agent loop together", "egress": "most bytes sent to hosts outside, such as 20MiB",
+		"approvals": "most questions to people",
+	}
+	for _, f := range cofferdam.BudgetFields() {
+		b.text[f.Key] = c.Flags().String(f.Flag, "", about[f.Key]+", over all attempts (default: the server's)")
+	}
 }
 
 // build returns what was asked for; nil for nothing.
 func (b *budgetFlags) build(c *cobra.Command) (*cofferdam.Budget, error) {
-	asked := cofferdam.Budget{Tokens: b.tokens, Calls: b.calls}
-	if b.cost != "" {
-		var err error
-		if asked.Cost, err = cofferdam.ParseDollars(b.cost); err != nil {
-			return nil, usage(c, "--max-cost: "+err.Error())
+	var asked cofferdam.Budget
+	for _, f := range cofferdam.BudgetFields() {
+		if !c.Flags().Changed(f.Flag) {
+			continue
 		}
-	}
-	for _, v := range []struct {
-		flag string
-		have int64
-	}{{"max-tokens", asked.Tokens}, {"max-cost", asked.Cost}, {"max-calls", asked.Calls}} {
-		if c.Flags().Changed(v.flag) && v.have <= 0 {
-			return nil, usage(c, "--"+v.flag+" has to be more than 0")
+		n, err := parseLimit(f.Key, *b.text[f.Key])
+		if err != nil {
+			return nil, usage(c, "--"+f.Flag+": "+err.Error())
 		}
+		if n <= 0 {
+			return nil, usage(c, "--"+f.Flag+" has to be more than 0")
+		}
+		*f.Of(&asked) = n
 	}
 	if asked == (cofferdam.Budget{}) {
 		return nil, nil
 	}
 	return &asked, nil
+}
+
+// parseLimit reads what people type into the unit of a Budget.
+func parseLimit(key, text string) (int64, error) {
+	switch key {
+	case "cost":
+		return cofferdam.ParseDollars(text)
+	case "time", "tool_time":
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, fmt.Errorf("%.40q is no duration such as 90s or 1h30m", text)
+		}
+		return d.Milliseconds(), nil
+	case "egress":
+		return parseSize(text)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is no whole number", text)
+	}
+	return n, nil
 }
 
 // limits tells a budget in words; "" for none.
@@ -51,16 +76,64 @@ func limits(b *cofferdam.Budget) string {
 	if b == nil {
 		return ""
 	}
-	if b.Tokens > 0 {
-		parts = append(parts, fmt.Sprintf("%d tokens", b.Tokens))
-	}
-	if b.Cost > 0 {
-		parts = append(parts, cofferdam.Dollars(b.Cost))
-	}
-	if b.Calls > 0 {
-		parts = append(parts, fmt.Sprintf("%d model calls", b.Calls))
+	for _, f := range cofferdam.BudgetFields() {
+		if n := *f.Of(b); n > 0 {
+			parts = append(parts, f.Show(n))
+		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// took tells what a task used beside models; "" for nothing.
+func took(u cofferdam.Usage) string {
+	var parts []string
+	for _, f := range cofferdam.BudgetFields() {
+		if n := f.UsedUnder(u); n > 0 && !f.Model {
+			parts = append(parts, f.Show(n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func newBudget(a *app) *cobra.Command {
+	return newNoun("budget", "See what tasks may spend, and have spent", newBudgetView(a))
+}
+
+// budgetLine is one limit of a task.
+type budgetLine struct {
+	Key   string `json:"key"`
+	Used  int64  `json:"used"`
+	Limit int64  `json:"limit,omitempty"`
+	field cofferdam.BudgetField
+}
+
+func newBudgetView(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "view TASK", Short: "Show what a task may spend and has spent", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
+		Long:    "Show each limit of a task and what its sessions have used of it, as of the last change of its state. What runs now is in its trace." + calling(),
+		Example: "  cofferdam budget view t-1",
+		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
+			t, err := cl.Task(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var b cofferdam.Budget
+			if t.Request.Budget != nil {
+				b = *t.Request.Budget
+			}
+			var lines []budgetLine
+			for _, f := range cofferdam.BudgetFields() {
+				lines = append(lines, budgetLine{f.Key, f.UsedUnder(t.Usage), *f.Of(&b), f})
+			}
+			return items(a, "cofferdam/budget/v1", lines, func(l budgetLine) string { return l.Key },
+				[]string{"WHAT", "USED", "LIMIT", "PERCENT"}, func(l budgetLine) []string {
+					if l.Limit == 0 {
+						return []string{l.Key, l.field.Show(l.Used), "-", "-"}
+					}
+					return []string{l.Key, l.field.Show(l.Used), l.field.Show(l.Limit), fmt.Sprintf("%d%%", l.Used*100/l.Limit)}
+				})
+		}),
+	}
 }
 
 // spent tells what models took, in words.

@@ -25,6 +25,10 @@ func TestBudgetFlags(t *testing.T) {
 	if out := b.good("task", "view", "t-1"); strings.Contains(out, "budget") {
 		t.Errorf("a task without limits shows one:\n%s", out)
 	}
+	b.good("task", "create", "x", "--command", "true", "--keep", "true", "--max-time", "90s", "--max-tool-time", "1m", "--max-egress", "20MiB", "--max-approvals", "3")
+	if out := b.good("budget", "view", "t-3"); !strings.Contains(out, "1m30s of the agent") || !strings.Contains(out, "20971520 bytes sent") || !strings.Contains(out, "3 questions to people") {
+		t.Errorf("the budget is shown as\n%s", out)
+	}
 	for _, bad := range [][]string{
 		{"--max-tokens", "0"},
 		{"--max-tokens", "-5"},
@@ -42,6 +46,16 @@ func TestBudgetFlags(t *testing.T) {
 		{"--max-calls", "0"},
 		{"--max-calls", "501"},
 		{"--max-calls", "1.5"},
+		{"--max-time", "0s"},
+		{"--max-time", "999ms"},
+		{"--max-time", "90"},
+		{"--max-time", "337h"},
+		{"--max-tool-time", "-1h"},
+		{"--max-egress", "0"},
+		{"--max-egress", "2TiB"},
+		{"--max-egress", "all"},
+		{"--max-approvals", "51"},
+		{"--max-approvals", "-1"},
 	} {
 		code, _, errs := b.run(append([]string{"task", "create", "x", "--command", "true", "--keep", "true"}, bad...)...)
 		if code != 2 || !strings.HasPrefix(errs, "cofferdam: ") || !strings.Contains(errs, "\nhint: ") {

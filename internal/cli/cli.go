@@ -200,7 +200,7 @@ func groups() []commandGroup {
 			return []*cobra.Command{newTask(a), newSession(a), newMerge(a)}
 		}},
 		{"guard", "Guard", func(a *app) []*cobra.Command {
-			return []*cobra.Command{newApproval(a), newPolicy(a), newRepo(a), newModel(a), newAgent(a), newEnvironment(a), newSandbox(a), newWorkspace(a)}
+			return []*cobra.Command{newApproval(a), newPolicy(a), newBudget(a), newRepo(a), newModel(a), newAgent(a), newEnvironment(a), newSandbox(a), newWorkspace(a)}
 		}},
 		{"evidence", "Evidence", func(a *app) []*cobra.Command { return []*cobra.Command{newTrace(a), newProof(a)} }},
 		{"server", "Server", func(a *app) []*cobra.Command {

@@ -377,7 +377,7 @@ func taskLabels(t cofferdam.Task) []label {
 	}
 	return append(lines,
 		label{"refused", strconv.FormatInt(t.Usage.Refused, 10)},
-		label{"model calls", spent(t.Usage)}, label{"budget", limits(t.Request.Budget)},
+		label{"model calls", spent(t.Usage)}, label{"also used", took(t.Usage)}, label{"budget", limits(t.Request.Budget)},
 		label{"by", t.By.String()}, label{"created", stamp(t.Created)}, label{"updated", stamp(t.Updated)})
 }
 

@@ -43,6 +43,13 @@ func TestBudget(t *testing.T) {
 		"[budget]\ncost = 5\nmax_cost = 4\n":                          "budget.cost",
 		"[budget]\ndollars = 5\n":                                     "budget.dollars",
 		"budget = 5\n":                                                "budget",
+		"[budget]\ntime = 0.5\n":                                      "budget.time",
+		"[budget]\nmax_egress = 1.5\n":                                "budget.max_egress",
+		"[budget]\napprovals = 51\n":                                  "budget.approvals",
+		"[budget]\nproject = 5\n":                                     "budget.project",
+		"[budget.project]\nweb = 5\n":                                 "budget.project.web",
+		"[budget.project.web]\ncost = 5\n":                            "budget.project.web.cost",
+		"[budget.project.web]\nmax_cost = 101\n":                      "budget.project.web.max_cost",
 		"[[price]]\nmodel = \"a\"\ninput = 1\noutput = -1\n":          "price",
 		"[[price]]\nmodel = \"*a\"\ninput = 1\noutput = 1\n":          "price",
 		"[[price]]\ninput = 1\noutput = 1\n":                          "price",
@@ -60,5 +67,15 @@ func TestBudget(t *testing.T) {
 		if strings.Contains(err.Error(), "e+") {
 			t.Errorf("%.60q: %v has a number with an exponent", text, err)
 		}
+	}
+}
+
+// TestBudgetOfProjects: what a project's tasks may ask for, in people's units.
+func TestBudgetOfProjects(t *testing.T) {
+	text := "[budget]\ntime = 90\negress = 1000\n[budget.project.web]\nmax_cost = 2.00\nmax_tool_time = 1.5\nmax_approvals = 3\n"
+	c, err := Load(map[string]string{"config": write(t, "b.toml", text, 0o600)}, none)
+	want := cofferdam.Budget{Cost: 2_000_000, ToolTime: 1500, Approvals: 3}
+	if err != nil || c.Budget != (cofferdam.Budget{Time: 90_000, Egress: 1000}) || len(c.ProjectBudgets) != 1 || c.ProjectBudgets["web"] != want {
+		t.Errorf("%+v %+v %v", c.Budget, c.ProjectBudgets, err)
 	}
 }

@@ -34,9 +34,11 @@ type Config struct {
 	Policy   string              // Cedar text of the operator
 	Presets  map[string][]string // of the operator file; they replace those of the machine
 
-	Budget    cofferdam.Budget  // of a task whose request names none; zero fields: no limit
-	MaxBudget cofferdam.Budget  // what a task may ask for; zero fields: whatever task.Check takes
-	Prices    []cofferdam.Price // of models; they stand before the listed ones
+	Budget    cofferdam.Budget // of a task whose request names none; zero fields: no limit
+	MaxBudget cofferdam.Budget // what a task may ask for; zero fields: whatever task.Check takes
+	// ProjectBudgets are the same of single projects, by name.
+	ProjectBudgets map[string]cofferdam.Budget
+	Prices         []cofferdam.Price // of models; they stand before the listed ones
 
 	Environments Environments // what boxes may be made from
 	Workspaces   Workspaces   // how long they are kept

@@ -1,33 +1,49 @@
 package service
 
 import (
-	"fmt"
+	"context"
 
 	"cofferdam"
 )
 
 // settleBudget writes into a request what the task may really spend: what it
-// asks for, within what the operator allows, and else the operator's default.
-func (s *Service) settleBudget(op string, r *cofferdam.TaskRequest) error {
+// asks for, within what the operator allows the task of a project, and else the
+// operator's default. Of all levels the lowest counts.
+func (s *Service) settleBudget(ctx context.Context, op string, r *cofferdam.TaskRequest) error {
 	var asked cofferdam.Budget
 	if r.Budget != nil {
 		asked = *r.Budget
 	}
-	tooMuch := func(what, flag, most string) error {
-		return invalid(op, what, "at most "+most+" is given to a task on this server", "ask for less with "+flag+", or have the operator raise [budget] in cofferdam.toml")
+	most, whose := s.MaxBudget, "on this server"
+	if len(s.ProjectBudgets) > 0 {
+		name, err := s.projectName(ctx)
+		if err != nil {
+			return err
+		}
+		if own, has := s.ProjectBudgets[name]; has {
+			most, whose = most.Lowest(own), "of this project"
+		}
 	}
-	over := func(asked, most int64) bool { return most > 0 && asked > most }
-	switch m := s.MaxBudget; {
-	case over(asked.Tokens, m.Tokens):
-		return tooMuch("limit of tokens", "--max-tokens", fmt.Sprint(m.Tokens))
-	case over(asked.Cost, m.Cost):
-		return tooMuch("limit of cost", "--max-cost", cofferdam.Dollars(m.Cost))
-	case over(asked.Calls, m.Calls):
-		return tooMuch("limit of model calls", "--max-calls", fmt.Sprint(m.Calls))
+	for _, f := range cofferdam.BudgetFields() {
+		if n, m := *f.Of(&asked), *f.Of(&most); m > 0 && n > m {
+			return invalid(op, "limit of "+f.What, "at most "+f.Show(m)+" is given to a task "+whose, "ask for less with --"+f.Flag+", or have the operator raise [budget] in cofferdam.toml")
+		}
 	}
 	r.Budget = nil
-	if b := asked.Or(s.Budget).Or(s.MaxBudget); b != (cofferdam.Budget{}) {
+	if b := asked.Or(s.Budget).Lowest(most); b != (cofferdam.Budget{}) {
 		r.Budget = &b
 	}
 	return nil
+}
+
+// projectName is what people call the project that the caller is in.
+func (s *Service) projectName(ctx context.Context) (string, error) {
+	scope := s.scope(ctx)
+	all, err := s.Projects.Projects(ctx, scope.Organization)
+	for _, p := range all {
+		if p.Scope == scope {
+			return p.Name, nil
+		}
+	}
+	return "", err
 }

@@ -54,3 +54,27 @@ func TestBudgetOfATask(t *testing.T) {
 		}
 	}
 }
+
+// TestBudgetOfAProject: a project's own limits count where they are lower, and
+// nothing of another project's does.
+func TestBudgetOfAProject(t *testing.T) {
+	s, _ := world(t)
+	projects, err := s.Projects.Projects(t.Context(), s.Scope.Organization)
+	if err != nil || len(projects) == 0 {
+		t.Fatalf("%v %v", projects, err)
+	}
+	s.MaxBudget = cofferdam.Budget{Tokens: 9000, Egress: 100}
+	s.ProjectBudgets = map[string]cofferdam.Budget{
+		projects[0].Name: {Tokens: 5000, Egress: 1000, Approvals: 2}, "another": {Tokens: 1000, Calls: 1},
+	}
+	r := request()
+	r.Budget = &cofferdam.Budget{Tokens: 5001}
+	if _, err := s.CreateTask(as(alice), r); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), "of this project") {
+		t.Errorf("more than the project has: %v", err)
+	}
+	r.Budget = nil
+	task, err := s.CreateTask(as(alice), r)
+	if want := (cofferdam.Budget{Tokens: 5000, Egress: 100, Approvals: 2}); err != nil || task.Request.Budget == nil || *task.Request.Budget != want {
+		t.Errorf("%+v %v, want %+v", task.Request.Budget, err, want)
+	}
+}

@@ -137,7 +137,9 @@ type Options struct {
 	Presets   map[string][]string // see config.Presets
 	Budget    cofferdam.Budget    // of a task that names none; zero fields: no limit
 	MaxBudget cofferdam.Budget    // the most a task may ask for; zero fields: no bound
-	Rest      cofferdam.Rest      // of sessions; a task may ask for less
+	// ProjectBudgets are those of single projects, by name.
+	ProjectBudgets map[string]cofferdam.Budget
+	Rest           cofferdam.Rest // of sessions; a task may ask for less
 	// Life says where the box of a session stands that runs here, NotFound if it does not; nil: not said.
 	Life func(ctx context.Context, id cofferdam.SessionID) (cofferdam.BoxLife, error)
 	// Tier says which tier the boxes of a task that asks for one get, or why it

@@ -51,7 +51,7 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleModel(ctx, op, r, needs); err != nil {
 		return cofferdam.Repo{}, err
 	}
-	if err := s.settleBudget(op, r); err != nil {
+	if err := s.settleBudget(ctx, op, r); err != nil {
 		return cofferdam.Repo{}, err
 	}
 	if err := s.settleAllow(ctx, op, r.Allow); err != nil {

@@ -90,12 +90,7 @@ func (s *Store) TaskUsage(ctx context.Context, t cofferdam.TaskID) (cofferdam.Us
 	runs, err := all(ctx, s.read, scanRun, runColumns+`WHERE task = ? AND result IS NOT NULL`, t)
 	var sum cofferdam.Usage
 	for _, r := range runs {
-		sum.InputTokens += r.result.Usage.InputTokens
-		sum.OutputTokens += r.result.Usage.OutputTokens
-		sum.ModelCalls += r.result.Usage.ModelCalls
-		sum.Refused += r.result.Usage.Refused
-		sum.Cost += r.result.Usage.Cost
-		sum.Unpriced += r.result.Usage.Unpriced
+		sum = sum.Plus(r.result.Usage)
 	}
 	return sum, broken(op, s.path, err)
 }

@@ -1,0 +1,101 @@
+package egress
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"cofferdam"
+	"cofferdam/budget"
+	"cofferdam/gateway"
+)
+
+// outlay is what one act sends to a host outside. It is reserved before it goes:
+// the head of a request and a body of known length before it is judged, all else
+// buffer by buffer, so that nothing passes the limit. Safe for concurrent use.
+type outlay struct {
+	caller *gateway.Caller
+	held   *budget.Reservation
+	ahead  int64        // reserved before anything was read
+	head   int64        // of that, the head of a request
+	n      atomic.Int64 // read from the box
+	cut    atomic.Bool
+}
+
+// spend reserves what is known of an act.
+func spend(c *gateway.Caller, head, body int64) (*outlay, error) {
+	o := &outlay{caller: c, head: head, ahead: head + max(0, body)}
+	var err error
+	o.held, err = c.Budget.Reserve(budget.Amount{Egress: o.ahead})
+	return o, err
+}
+
+// read counts n bytes more, before they are sent; an Exhausted error means that
+// they must not be.
+func (o *outlay) read(n int) error {
+	if all := o.head + o.n.Add(int64(n)); all > o.ahead {
+		if err := o.held.Hold(budget.Amount{Egress: all}); err != nil {
+			o.n.Add(-int64(n))
+			o.cut.Store(true)
+			return err
+		}
+	}
+	return nil
+}
+
+// sent is what went out, heads included.
+func (o *outlay) sent() int64 { return o.head + o.n.Load() }
+
+// settle puts what was sent in the place of what was reserved, and says so in the
+// fields of an outcome.
+func (o *outlay) settle(fields map[string]string) {
+	o.held.Settle(budget.Amount{Egress: o.sent()})
+	fields[cofferdam.FieldEgress] = strconv.FormatInt(o.sent(), 10)
+	if o.cut.Load() {
+		fields[cofferdam.FieldCutBy] = cofferdam.RuleBudget
+	}
+}
+
+// headSize is about what the head of a request takes on its way out.
+func headSize(r *http.Request) int64 {
+	n := len(r.Method) + len(r.URL.RequestURI()) + len(r.Host)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return int64(n)
+}
+
+// spent is a body, or a side of a connection, whose bytes are counted before they
+// are sent on.
+type spent struct {
+	io.Reader
+	io.Closer
+	out *outlay
+}
+
+// Read reads and counts; what may not be sent is not given on.
+func (s *spent) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	if n > 0 {
+		if err := s.out.read(n); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// spentConn is a connection from a box whose bytes are counted.
+type spentConn struct {
+	net.Conn
+	out *outlay
+}
+
+// Read reads and counts; what may not be sent is not given on.
+func (s *spentConn) Read(b []byte) (int, error) { return (&spent{Reader: s.Conn, out: s.out}).Read(b) }
+
+// CloseWrite ends the sending side, where the connection can.
+func (s *spentConn) CloseWrite() error { return gateway.CloseWrite(s.Conn) }
