@@ -107,16 +107,21 @@ func (d *Directory) prove(ctx context.Context, person cofferdam.PersonID, about 
 
 // held says whether one of the factors is what p proves.
 func (d *Directory) held(ctx context.Context, factors []Factor, p cofferdam.Proof, about cofferdam.Digest, now time.Time) (bool, error) {
-	held := false
+	held, tried := false, false
 	for _, f := range factors {
 		if f.Kind != p.Kind {
 			continue
 		}
+		tried = true
 		ok, err := d.holds(ctx, f, p, about, now)
 		if err != nil {
 			return false, err
 		}
 		held = held || ok
+	}
+	if p.Kind == Password && !tried { // the same work, so that it does not say who has one
+		_, err := d.samePassword(ctx, nobodys, p.Password)
+		return false, err
 	}
 	return held, nil
 }

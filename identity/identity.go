@@ -116,6 +116,10 @@ type Store interface {
 	Organization(ctx context.Context, name string) (cofferdam.OrganizationID, error)
 	AddProject(ctx context.Context, p cofferdam.Project) error
 
+	// BindSubject binds who a provider names to a person; a Conflict if it is bound.
+	BindSubject(ctx context.Context, issuer, subject string, p cofferdam.PersonID, at time.Time) error
+	PersonBySubject(ctx context.Context, issuer, subject string) (Person, error)
+
 	AddToken(ctx context.Context, t Token) error
 	TokenByHash(ctx context.Context, hash string) (Token, error)
 	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error)

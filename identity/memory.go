@@ -22,12 +22,13 @@ type Memory struct {
 
 	names    map[string]cofferdam.OrganizationID
 	projects []cofferdam.Project
+	subjects map[[2]string]cofferdam.PersonID
 }
 
 // NewMemory returns one with an organisation of that name and its first project.
 func NewMemory(organization string, first cofferdam.Project) *Memory {
 	return &Memory{
-		names: map[string]cofferdam.OrganizationID{organization: first.Organization}, projects: []cofferdam.Project{first}, roles: map[string][]Membership{}, steps: map[string]int64{}, wrong: map[cofferdam.PersonID][]time.Time{},
+		names: map[string]cofferdam.OrganizationID{organization: first.Organization}, projects: []cofferdam.Project{first}, subjects: map[[2]string]cofferdam.PersonID{}, roles: map[string][]Membership{}, steps: map[string]int64{}, wrong: map[cofferdam.PersonID][]time.Time{},
 	}
 }
 
@@ -281,4 +282,27 @@ func (m *Memory) Projects(_ context.Context, o cofferdam.OrganizationID) (all []
 		}
 	}
 	return all, nil
+}
+
+// BindSubject binds who a provider names.
+func (m *Memory) BindSubject(_ context.Context, issuer, subject string, p cofferdam.PersonID, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, bound := m.subjects[[2]string{issuer, subject}]; bound {
+		return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.Conflict, Subject: "account", Reason: "it is bound already", Hint: "sign in with it"}
+	}
+	m.subjects[[2]string{issuer, subject}] = p
+	return nil
+}
+
+// PersonBySubject finds the person that a provider's name is bound to.
+func (m *Memory) PersonBySubject(_ context.Context, issuer, subject string) (Person, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.people {
+		if p.ID == m.subjects[[2]string{issuer, subject}] {
+			return p, nil
+		}
+	}
+	return Person{}, missing()
 }

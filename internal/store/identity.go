@@ -236,3 +236,16 @@ func (s *Store) Attempt(ctx context.Context, p cofferdam.PersonID, right bool, n
 	})
 	return wrong, err
 }
+
+// BindSubject binds who a provider names to a person; a Conflict if it is bound.
+func (s *Store) BindSubject(ctx context.Context, issuer, subject string, p cofferdam.PersonID, at time.Time) error {
+	_, err := s.exec(ctx, "store.BindSubject", `INSERT INTO subject VALUES (?, ?, ?, ?)`, issuer, subject, p, stamp(at))
+	return err
+}
+
+// PersonBySubject finds the person that a provider's name is bound to.
+func (s *Store) PersonBySubject(ctx context.Context, issuer, subject string) (identity.Person, error) {
+	const op = "store.PersonBySubject"
+	p, err := one(ctx, s.read, op, "account", scanPerson, personColumns+`WHERE id = (SELECT person FROM subject WHERE issuer = ? AND subject = ?)`, issuer, subject)
+	return p, broken(op, s.path, err)
+}

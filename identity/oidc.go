@@ -1,0 +1,190 @@
+package identity
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"cofferdam"
+)
+
+// Bounds of signing in at a provider. Source: docs/SPECIFICATION.md, "Identity".
+const (
+	FlowLife = 10 * time.Minute // from its begin to its end
+	maxFlows = 64               // begun and not ended
+	provider = 30 * time.Second // for each call to it
+)
+
+// Provider is an identity provider as an operator names it.
+type Provider struct {
+	Issuer string // https, or http on loopback
+	Client string // our id there; of a public client, so that there is no secret to keep
+}
+
+// OIDC signs people in by a provider: the authorization code of OpenID Connect,
+// with PKCE, state and nonce. All three stay here: who carries the code back has
+// only a ticket, and the address that the browser is sent to has none. Safe for
+// concurrent use.
+type OIDC struct {
+	p   Provider
+	d   *Directory
+	web *http.Client
+
+	mu    sync.Mutex
+	found *oidc.Provider   // guarded by mu; asked for at first use
+	flows map[string]*flow // guarded by mu; by hash of the ticket
+}
+
+// flow is a sign-in under way.
+type flow struct {
+	state, nonce, verifier, redirect string
+	ends                             time.Time
+}
+
+// NewOIDC returns an OIDC for people of d.
+func NewOIDC(p Provider, d *Directory) (*OIDC, error) {
+	u, err := url.Parse(p.Issuer)
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.User != nil || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u)) {
+		return nil, invalid("identity.NewOIDC", "issuer of the identity provider", "it is no https address")
+	}
+	if p.Client == "" {
+		return nil, invalid("identity.NewOIDC", "client of the identity provider", "it is empty")
+	}
+	return &OIDC{p: p, d: d, flows: map[string]*flow{}, web: &http.Client{Timeout: provider, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+func loopback(u *url.URL) bool {
+	a, err := netip.ParseAddr(u.Hostname())
+	return err == nil && a.IsLoopback()
+}
+
+// at returns the provider, which it asks about itself once.
+func (o *OIDC) at(ctx context.Context) (*oidc.Provider, context.Context, error) {
+	ctx = oidc.ClientContext(ctx, o.web)
+	o.mu.Lock()
+	found := o.found
+	o.mu.Unlock()
+	if found != nil {
+		return found, ctx, nil
+	}
+	found, err := oidc.NewProvider(context.WithoutCancel(ctx), o.p.Issuer) // its keys are asked for later as well
+	if err != nil {
+		return nil, nil, &cofferdam.Error{Op: "identity.OIDC", Kind: cofferdam.Unavailable, Subject: "identity provider " + o.p.Issuer, Reason: "it does not say how to sign in there", Hint: "see whether it is up, and whether issuer is its own name for itself", Err: err}
+	}
+	o.mu.Lock()
+	o.found = found
+	o.mu.Unlock()
+	return found, ctx, nil
+}
+
+func (o *OIDC) config(p *oidc.Provider, redirect string) *oauth2.Config {
+	return &oauth2.Config{ClientID: o.p.Client, Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: []string{oidc.ScopeOpenID}}
+}
+
+// Begin returns the address that a browser goes to, and the ticket for Finish.
+// redirect is where the browser brings the code: a port of the person's machine.
+func (o *OIDC) Begin(ctx context.Context, redirect string) (address, ticket string, err error) {
+	const op = "identity.Begin"
+	u, err := url.Parse(redirect)
+	if err != nil || u.Scheme != "http" || !loopback(u) || u.Port() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || len(redirect) > 200 {
+		return "", "", invalid(op, "redirect", "it is no http address of a port on 127.0.0.1 or [::1]")
+	}
+	p, _, err := o.at(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	text := func() string { return base64.RawURLEncoding.EncodeToString(random(32)) }
+	f := &flow{state: text(), nonce: text(), verifier: oauth2.GenerateVerifier(), redirect: redirect, ends: o.d.o.Now().Add(FlowLife)}
+	ticket = text()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for k, old := range o.flows {
+		if !o.d.o.Now().Before(old.ends) {
+			delete(o.flows, k)
+		}
+	}
+	if len(o.flows) >= maxFlows {
+		return "", "", &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: "signing in", Reason: fmt.Sprintf("%d others are at it", maxFlows), Hint: "try again in some minutes"}
+	}
+	o.flows[hash(ticket)] = f
+	return o.config(p, redirect).AuthCodeURL(f.state, oidc.Nonce(f.nonce), oauth2.S256ChallengeOption(f.verifier)), ticket, nil
+}
+
+// take ends a flow: it counts once, whatever comes of it.
+func (o *OIDC) take(ticket, state string) (*flow, bool) {
+	o.mu.Lock()
+	f := o.flows[hash(ticket)]
+	delete(o.flows, hash(ticket))
+	o.mu.Unlock()
+	return f, f != nil && o.d.o.Now().Before(f.ends) && subtle.ConstantTimeCompare([]byte(f.state), []byte(state)) == 1
+}
+
+// subject exchanges a code and returns whom the provider names by it.
+func (o *OIDC) subject(ctx context.Context, ticket, state, code string) (string, error) {
+	none := &cofferdam.Error{Op: "identity.Finish", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "what came back from the identity provider does not hold", Hint: "begin again with cofferdam login --oidc"}
+	f, ok := o.take(ticket, state)
+	if !ok {
+		return "", none
+	}
+	p, ctx, err := o.at(ctx)
+	if err != nil {
+		return "", err
+	}
+	got, err := o.config(p, f.redirect).Exchange(ctx, code, oauth2.VerifierOption(f.verifier))
+	if err != nil {
+		return "", none
+	}
+	raw, ok := got.Extra("id_token").(string)
+	if !ok {
+		return "", none
+	}
+	// Issuer, audience, time and signature; then the nonce, which makes it this flow's.
+	id, err := p.Verifier(&oidc.Config{ClientID: o.p.Client, Now: o.d.o.Now}).Verify(ctx, raw)
+	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.nonce)) != 1 || id.Subject == "" || len(id.Subject) > 255 {
+		return "", none
+	}
+	return id.Subject, nil
+}
+
+// Finish signs in whoever is bound to whom the provider names.
+func (o *OIDC) Finish(ctx context.Context, ticket, state, code string) (Token, string, error) {
+	subject, err := o.subject(ctx, ticket, state, code)
+	if err != nil {
+		return Token{}, "", err
+	}
+	p, err := o.d.o.Store.PersonBySubject(ctx, o.p.Issuer, subject)
+	if err != nil && cofferdam.KindOf(err) != cofferdam.NotFound {
+		return Token{}, "", err
+	}
+	if err != nil || !p.Disabled.IsZero() {
+		return Token{}, "", &cofferdam.Error{
+			Op: "identity.Finish", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "no account here is bound to yours at the identity provider",
+			Hint: "with your invitation or your password, bind it by cofferdam login --enroll oidc",
+		}
+	}
+	return o.d.login(ctx, p, "oidc")
+}
+
+// Bind makes whom the provider names be the caller from now on.
+func (o *OIDC) Bind(ctx context.Context, who Caller, ticket, state, code string) error {
+	if !who.Principal.IsPerson() {
+		return &cofferdam.Error{Op: "identity.Bind", Kind: cofferdam.Forbidden, Subject: who.Principal.String(), Reason: "only people sign in", Hint: "give the program a token"}
+	}
+	subject, err := o.subject(ctx, ticket, state, code)
+	if err != nil {
+		return err
+	}
+	if err := o.d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": "oidc", "issuer": o.p.Issuer, "subject": subject}); err != nil {
+		return err
+	}
+	return o.d.o.Store.BindSubject(ctx, o.p.Issuer, subject, cofferdam.PersonID(who.Member), o.d.o.Now().UTC())
+}
