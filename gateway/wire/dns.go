@@ -34,6 +34,7 @@ type resolver struct {
 
 	mu      sync.Mutex              // held while a new name is judged, so that each is judged once
 	refused map[cofferdam.Host]bool // the latest; at most rememberRefused; guarded by mu
+	by      cofferdam.Digest        // policy that refused them; guarded by mu
 }
 
 // serveDNS answers questions until the wire ends. There is no upstream: no
@@ -165,6 +166,10 @@ func (r *resolver) resolve(ctx context.Context, h cofferdam.Host, t dnsmessage.T
 	defer r.mu.Unlock()
 	if a, ok := r.wire.names.address(h); ok { // judged while we waited
 		return a, dnsmessage.RCodeSuccess
+	}
+	if d := r.wire.caller.Policy.Digest(); d != r.by { // another one may let them be known
+		clear(r.refused)
+		r.by = d
 	}
 	if r.refused[h] {
 		return refusedAnswer(h)
