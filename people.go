@@ -133,6 +133,40 @@ type TokenRequest struct {
 	Proof   Proof       `json:"proof"`
 }
 
+// LoginBegin asks for the address at an identity provider by which a browser
+// signs in and comes back to redirect, a port of the person's own machine.
+type LoginBegin struct {
+	Redirect string `json:"redirect"`
+}
+
+// LoginFlow is a sign-in at an identity provider that has begun.
+type LoginFlow struct {
+	Schema  string `json:"schema"` // cofferdam/login-flow/v1
+	Address string `json:"address"`
+	Ticket  string `json:"ticket"`
+}
+
+// String hides the ticket.
+func (f LoginFlow) String() string { return f.Address }
+
+// GoString hides the ticket.
+func (f LoginFlow) GoString() string { return f.String() }
+
+// LoginFinish is what a browser came back with. Proof is for binding an account
+// that has something to prove by.
+type LoginFinish struct {
+	Ticket string `json:"ticket"`
+	State  string `json:"state"`
+	Code   string `json:"code"`
+	Proof  Proof  `json:"proof"`
+}
+
+// String hides what is in f.
+func (f LoginFinish) String() string { return "[redacted]" }
+
+// GoString hides what is in f.
+func (f LoginFinish) GoString() string { return f.String() }
+
 // Login is a token with its text, which is told once.
 type Login struct {
 	Schema string `json:"schema"` // cofferdam/login/v1

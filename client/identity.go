@@ -12,6 +12,21 @@ func (c *Client) SignIn(ctx context.Context, r cofferdam.LoginRequest) (cofferda
 	return post[cofferdam.Login](ctx, c, "/v1/login", r, "")
 }
 
+// BeginSignIn begins to sign in at the server's identity provider. It needs no token.
+func (c *Client) BeginSignIn(ctx context.Context, redirect string) (cofferdam.LoginFlow, error) {
+	return post[cofferdam.LoginFlow](ctx, c, "/v1/login/begin", cofferdam.LoginBegin{Redirect: redirect}, "")
+}
+
+// FinishSignIn ends it with a token of 12 hours. It needs no token.
+func (c *Client) FinishSignIn(ctx context.Context, r cofferdam.LoginFinish) (cofferdam.Login, error) {
+	return post[cofferdam.Login](ctx, c, "/v1/login/finish", r, "")
+}
+
+// BindSignIn makes whom the provider names be the caller.
+func (c *Client) BindSignIn(ctx context.Context, r cofferdam.LoginFinish) error {
+	return c.call(ctx, request{method: "POST", path: "/v1/login/bind", body: r}, nil)
+}
+
 // SignOut ends the token by which the client calls.
 func (c *Client) SignOut(ctx context.Context) error {
 	return c.call(ctx, request{method: "POST", path: "/v1/logout"}, nil)

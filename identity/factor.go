@@ -28,7 +28,7 @@ const (
 	MaxPassword = 1024 // bytes
 	MaxWrong    = 5    // proofs within Lock
 	Lock        = 15 * time.Minute
-	PresentFor  = time.Minute
+	PresentFor  = 60 * time.Second
 )
 
 // Cost of a password's hash. Source: RFC 9106, section 4, the second

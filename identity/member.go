@@ -28,7 +28,7 @@ func checkName(op, name string) error {
 const InvitationLife = 24 * time.Hour
 
 // invited are the verbs of an invitation.
-var invited = []string{"factor.add", "factor.list", "user.self", "login.end"}
+var invited = []string{"factor.add", "login.bind", "factor.list", "user.self", "login.end"}
 
 // Member is a person or service account with its roles.
 type Member struct {

@@ -11,6 +11,15 @@ func identityRoutes() []Route {
 		{Method: "POST", Path: "/v1/login", ID: "signIn", Doc: "a token of 12 hours for a person's password, and the code of their application if they have one", Body: cofferdam.LoginRequest{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
 			return c.svc.SignIn(c.ctx, *c.body.(*cofferdam.LoginRequest))
 		}},
+		{Method: "POST", Path: "/v1/login/begin", ID: "beginSignIn", Doc: "begin to sign in at the identity provider: the address for a browser, which comes back to a port of the person's machine", Body: cofferdam.LoginBegin{}, Reply: cofferdam.LoginFlow{}, Open: true, call: func(c *call) (any, error) {
+			return c.svc.BeginSignIn(c.ctx, c.body.(*cofferdam.LoginBegin).Redirect)
+		}},
+		{Method: "POST", Path: "/v1/login/finish", ID: "finishSignIn", Doc: "a token of 12 hours for what the browser came back with", Body: cofferdam.LoginFinish{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
+			return c.svc.FinishSignIn(c.ctx, *c.body.(*cofferdam.LoginFinish))
+		}},
+		{Method: "POST", Path: "/v1/login/bind", ID: "bindSignIn", Doc: "whom the identity provider names is the caller from now on; with a fresh proof, if the caller has anything to prove by", Body: cofferdam.LoginFinish{}, call: func(c *call) (any, error) {
+			return nil, c.svc.BindSignIn(c.ctx, *c.body.(*cofferdam.LoginFinish))
+		}},
 		{Method: "GET", Path: "/v1/jwks.json", ID: "jwks", Doc: "public keys that check the tokens of sessions (RFC 7517)", Raw: "application/json", Open: true, call: func(c *call) (any, error) {
 			_, err := lazyWriter{c, "application/json"}.Write(c.svc.WorkloadKeys())
 			return nil, err

@@ -104,7 +104,7 @@ func asks() map[string][]ask {
 		"explainPolicy": inBody(`{"url":"https://a.example.com/","of":%q}`, func(n names) string { return n.task }),
 		"replayPolicy":  inBody(`{"text":"","of":%q}`, func(n names) string { return n.task }),
 		"suggestPolicy": box,
-		"signIn":        inBody(`{"name":%q,"password":"not the password"}`, func(n names) string { return n.person }), "signOut": nil,
+		"signIn":        inBody(`{"name":%q,"password":"not the password"}`, func(n names) string { return n.person }), "signOut": nil, "beginSignIn": nil, "finishSignIn": nil, "bindSignIn": nil,
 		"addMember":    inBody(`{"name":%q,"role":"viewer",`+proofText+`}`, func(n names) string { return n.person }),
 		"viewMember":   one(func(n names) string { return n.person }, ""),
 		"removeMember": one(func(n names) string { return n.person }, `{`+proofText+`}`),

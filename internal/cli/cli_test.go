@@ -29,6 +29,7 @@ type bench struct {
 	in       io.Reader
 	terminal bool
 	executed []string
+	flow     *oneFlow // of accounts
 }
 
 func newBench(t *testing.T) *bench {

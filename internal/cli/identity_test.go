@@ -2,8 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -39,7 +41,9 @@ func accounts(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t)
 	o := service.NewMemory().Options(cofferdam.Scope{})
-	o.Prover = o.People.(*identity.Directory)
+	people := o.People.(*identity.Directory)
+	b.flow = &oneFlow{people: people}
+	o.Prover, o.Provider = people, b.flow
 	token := strings.Repeat("b", 64)
 	s := httptest.NewServer(api.New(service.New(o), api.Options{Log: slog.New(slog.DiscardHandler), Auth: api.Auth{UID: os.Getuid(), Name: "ada", Token: token}}))
 	t.Cleanup(s.Close)
@@ -73,6 +77,16 @@ func TestIdentityDocument(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ran := 0
 	for _, m := range regexp.MustCompile("(?ms)^```(toml|console)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		if strings.HasPrefix(m[2], "[sign_in]") {
+			path := filepath.Join(t.TempDir(), "cofferdam.toml")
+			if err := os.WriteFile(path, []byte(m[2]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if code, got := b.typed(func(string) string { return "" }, "config", "view", "--config", path); code != 0 {
+				t.Errorf("the operator's part cannot be read: exit %d\n%s", code, got)
+			}
+			continue
+		}
 		if m[1] == "toml" {
 			if _, err := policy.ParseDocument(policy.ProjectName, []byte(m[2]), nil); err != nil {
 				t.Errorf("a part of a policy cannot be read: %v\n%s", err, m[2])
@@ -119,5 +133,88 @@ func TestIdentityDocument(t *testing.T) {
 	}
 	if ran < 15 {
 		t.Errorf("%d commands were run", ran)
+	}
+}
+
+// oneFlow is a provider that knows one code, and whom it stands for.
+type oneFlow struct {
+	people   *identity.Directory
+	redirect chan string
+	bound    identity.Caller
+}
+
+func (f *oneFlow) Begin(_ context.Context, redirect string) (string, string, error) {
+	f.redirect <- redirect
+	return "https://id.example.com/authorize", "ticket", nil
+}
+
+func (f *oneFlow) Bind(_ context.Context, who identity.Caller, ticket, state, code string) error {
+	if ticket != "ticket" || state != "state" || code != "code" {
+		return &cofferdam.Error{Op: "test.Bind", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "it does not hold"}
+	}
+	f.bound = who
+	return nil
+}
+
+func (f *oneFlow) Finish(ctx context.Context, ticket, state, code string) (identity.Token, string, error) {
+	if ticket != "ticket" || state != "state" || code != "code" || f.bound.Member == "" {
+		return identity.Token{}, "", &cofferdam.Error{Op: "test.Finish", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "it does not hold"}
+	}
+	return f.people.Issue(ctx, identity.Token{Organization: f.bound.Organization, Holder: f.bound.Principal, Member: f.bound.Member, Most: identity.Owner, Login: true}, identity.LoginLife)
+}
+
+// A browser comes back to a port of this machine, and what it brings signs in. The
+// protocol with a provider is package identity's, and tested there.
+func TestLoginByBrowser(t *testing.T) {
+	b := accounts(t)
+	b.flow.redirect = make(chan string, 1)
+	own := b.env["COFFERDAM_TOKEN_FILE"]
+	browse := func(query string) {
+		t.Helper()
+		address := <-b.flow.redirect
+		for _, path := range []string{"", "/callback", "/other" + query} { // others who found the port
+			resp, err := http.Get(strings.TrimSuffix(address, "/callback") + path)
+			if err != nil || resp.StatusCode != 404 {
+				t.Errorf("%s: %v %v", path, resp, err)
+				continue
+			}
+			resp.Body.Close()
+		}
+		resp, err := http.Get(address + query)
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("%v %v", resp, err)
+			return
+		}
+		resp.Body.Close()
+	}
+	for _, c := range []struct {
+		query, says string
+		args        []string
+		code        int
+		signedIn    bool
+	}{
+		{"?state=state&code=code", "does not hold", []string{"login", "--oidc"}, 4, false}, // nobody is bound yet
+		{"?state=other&code=code", "does not hold", []string{"login", "--enroll", "oidc"}, 4, false},
+		{"?state=state&code=code", "from now on", []string{"login", "--enroll", "oidc"}, 0, false},
+		{"?state=state&error=access_denied", "does not hold", []string{"login", "--oidc"}, 4, false},
+		{"?state=state&code=code", "signed in as person:ada", []string{"login", "--oidc"}, 0, true},
+	} {
+		b.env["COFFERDAM_TOKEN_FILE"] = own
+		done := make(chan struct{})
+		go func() { defer close(done); browse(c.query) }()
+		code, got := b.typed(func(string) string { return "" }, c.args...)
+		<-done
+		if code != c.code || !strings.Contains(got, c.says) || strings.Contains(got, "ticket") {
+			t.Errorf("%v %s: exit %d\n%s", c.args, c.query, code, got)
+		}
+		b.env["COFFERDAM_TOKEN_FILE"] = ""
+		if code, got := b.typed(func(string) string { return "" }, "admin", "user", "view"); (code == 0) != c.signedIn {
+			t.Errorf("after it: exit %d\n%s", code, got)
+		}
+	}
+	for _, args := range [][]string{{"login", "ann", "--oidc"}, {"login", "--oidc", "--enroll", "totp"}, {"login", "--enroll", "key"}} {
+		if code, got := b.typed(func(string) string { return "" }, args...); code != 2 {
+			t.Errorf("%v: exit %d\n%s", args, code, got)
+		}
 	}
 }

@@ -19,19 +19,24 @@ import (
 
 func newLogin(a *app) *cobra.Command {
 	var organization, enroll string
+	var browser bool
 	c := &cobra.Command{
 		Use: "login [NAME]", Short: "Sign in with your password, or choose one", Args: cobra.MaximumNArgs(1),
 		Long: "Sign in at a server. Your password, and the code of your application if you have one, are asked for at a terminal; the token that comes of it is good for " +
-			"12 hours and kept in a file that only you can read, one for each server. --enroll adds a password or an application for codes to your account; " +
-			"each after the first needs a proof by one before it. The user who runs the server need not sign in: its socket knows them." + calling(9),
+			"12 hours and kept in a file that only you can read, one for each server. --oidc signs in with a browser at the identity provider that the server names. " +
+			"--enroll adds a password, an application for codes, or your account there; each after the first needs a proof by one before it. The user who runs the server need not sign in: its socket knows them." + calling(9),
 		Example: "  cofferdam login ann\n  cofferdam login --enroll totp",
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := answers{a}.attend("signing in", "cofferdam login")
 			switch {
 			case err != nil:
 				return err
-			case enroll != "" && len(args) > 0:
-				return usage(c, "--enroll is for the account that you are signed in with")
+			case enroll != "" && len(args) > 0, browser && len(args) > 0, browser && enroll != "":
+				return usage(c, "one of NAME, --enroll and --oidc is meant")
+			case enroll == "oidc":
+				return answers{a}.bind(c, cl)
+			case browser:
+				return a.signInByBrowser(c)
 			case enroll != "":
 				return answers{a}.enroll(c, cl, enroll)
 			}
@@ -48,7 +53,8 @@ func newLogin(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&organization, "organization", "", "of another organisation than the server's own")
-	c.Flags().Var(&choice{to: &enroll, of: []string{"password", "totp"}}, "enroll", "add one to your account: password, or totp")
+	c.Flags().Var(&choice{to: &enroll, of: []string{"password", "totp", "oidc"}}, "enroll", "add one to your account: password, totp, or oidc")
+	c.Flags().BoolVar(&browser, "oidc", false, "sign in with a browser at the server's identity provider")
 	return c
 }
 

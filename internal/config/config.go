@@ -42,6 +42,7 @@ type Config struct {
 
 	Environments Environments // what boxes may be made from
 	Workspaces   Workspaces   // how long they are kept
+	SignIn       SignIn       // at an identity provider
 
 	Agents string // folder with more agents, one file each; "" for none
 

@@ -34,6 +34,9 @@ import (
 //	registries = ["registry.example.com"]
 //	[workspaces]                        # how long they are kept; see workspaces.go
 //	keep = "336h"
+//	[sign_in]                           # people, at a provider of OpenID Connect
+//	issuer = "https://id.example.com"
+//	client = "cofferdam"                # of a public client
 //	[[price]]
 //	model = "my-model-*"
 //
@@ -60,6 +63,7 @@ type fileBody struct {
 	Budget       fileBudget              `toml:"budget"`
 	Environments fileEnvironments        `toml:"environments"`
 	Workspaces   fileWorkspaces          `toml:"workspaces"`
+	SignIn       SignIn                  `toml:"sign_in"`
 	Price        []cofferdam.ListedPrice `toml:"price"`
 }
 
@@ -286,6 +290,12 @@ func (f operatorFile) fill(c *Config) error {
 	}
 	if err := f.fillEnvironments(c, fail); err != nil {
 		return err
+	}
+	if in := f.body.SignIn; in != (SignIn{}) {
+		if !strings.HasPrefix(in.Issuer, "https://") && !strings.HasPrefix(in.Issuer, "http://127.0.0.1:") || in.Client == "" {
+			return fail("sign_in", "it needs an issuer, which is an https address, and the id of a client")
+		}
+		c.SignIn = in
 	}
 	if err := f.fillWorkspaces(c, fail); err != nil {
 		return err

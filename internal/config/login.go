@@ -7,6 +7,12 @@ import (
 	"path/filepath"
 )
 
+// SignIn is the identity provider at which people sign in, if there is one.
+type SignIn struct {
+	Issuer string `toml:"issuer"`
+	Client string `toml:"client"`
+}
+
 // LoginFile is where the token of a login at a server is kept: one file for each,
 // so that none is sent to another. It is "" for a user without a home.
 func LoginFile(server string, getenv func(string) string) string {

@@ -69,6 +69,7 @@ type parts struct {
 	desk     *approval.Desk
 	people   *identity.Directory
 	issuer   *identity.Issuer
+	signIn   service.SignInProvider // nil: there is none
 	sessions *session.Runner
 	merges   *merge.Service
 	tasks    *task.Service
@@ -105,6 +106,11 @@ func (s *server) keep(ctx context.Context) error {
 		return err
 	}
 	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host()})
+	if s.SignIn.Issuer != "" {
+		if s.signIn, err = identity.NewOIDC(identity.Provider{Issuer: s.SignIn.Issuer, Client: s.SignIn.Client}, s.people); err != nil {
+			return err
+		}
+	}
 	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host()}); err != nil {
 		return err
 	}

@@ -50,6 +50,7 @@ var verbs = map[string]verb{
 	"service.DecidePolicy":        {"policy.approve", identity.Owner, true},
 	"service.OpenTask":            {"approval.open", identity.Reviewer, true},
 	"service.Enroll":              {"factor.add", identity.Viewer, true},
+	"service.BindSignIn":          {"login.bind", identity.Viewer, true},
 	"service.Unenroll":            {"factor.remove", identity.Viewer, true},
 	"service.ListFactors":         {"factor.list", identity.Viewer, true},
 	"service.Self":                {"user.self", identity.Viewer, false},

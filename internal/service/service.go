@@ -115,6 +115,7 @@ type Options struct {
 	Desk         Desk
 	Prover       Prover
 	Accounts     Accounts
+	Provider     SignInProvider
 	Keys         func() []byte // JWKS by which tokens of sessions are checked; nil: there are none
 	Policies     Policies
 	Record       cofferdam.Recorder // of the host log

@@ -169,6 +169,69 @@ func (s *Service) SignIn(ctx context.Context, r cofferdam.LoginRequest) (cofferd
 	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
 }
 
+// SignInProvider signs people in by an identity provider; package identity offers
+// it. nil: there is none.
+type SignInProvider interface {
+	Begin(ctx context.Context, redirect string) (address, ticket string, err error)
+	Finish(ctx context.Context, ticket, state, code string) (identity.Token, string, error)
+	Bind(ctx context.Context, who identity.Caller, ticket, state, code string) error
+}
+
+func (s *Service) provider(op string) (SignInProvider, error) {
+	if s.Provider == nil {
+		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "identity provider", Reason: "this server has none", Hint: "sign in with your password: cofferdam login NAME"}
+	}
+	return s.Provider, nil
+}
+
+// BeginSignIn begins one at the identity provider, for who is not known yet.
+func (s *Service) BeginSignIn(ctx context.Context, redirect string) (cofferdam.LoginFlow, error) {
+	p, err := s.provider("service.BeginSignIn")
+	if err != nil {
+		return cofferdam.LoginFlow{}, err
+	}
+	address, ticket, err := p.Begin(ctx, redirect)
+	return cofferdam.LoginFlow{Schema: "cofferdam/login-flow/v1", Address: address, Ticket: ticket}, err
+}
+
+// FinishSignIn ends it with a token.
+func (s *Service) FinishSignIn(ctx context.Context, r cofferdam.LoginFinish) (cofferdam.Login, error) {
+	p, err := s.provider("service.FinishSignIn")
+	if err != nil {
+		return cofferdam.Login{}, err
+	}
+	t, text, err := p.Finish(ctx, r.Ticket, r.State, r.Code)
+	if err != nil {
+		return cofferdam.Login{}, err
+	}
+	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
+}
+
+// BindSignIn makes whom the provider names be the caller from now on. Who has
+// something to prove by has to: a program that acts for them must not be able to
+// let somebody else in.
+func (s *Service) BindSignIn(ctx context.Context, r cofferdam.LoginFinish) error {
+	const op = "service.BindSignIn"
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return err
+	}
+	p, err := s.provider(op)
+	if err != nil {
+		return err
+	}
+	have, err := s.Prover.Factors(ctx, cofferdam.PersonID(a.Caller.Member))
+	if err != nil {
+		return err
+	}
+	if len(have) > 0 {
+		if _, err := s.present(ctx, a.Caller, r.Proof, aboutFactors); err != nil {
+			return err
+		}
+	}
+	return p.Bind(ctx, a.Caller, r.Ticket, r.State, r.Code)
+}
+
 // WorkloadKeys returns the public keys by which anybody checks the tokens of
 // sessions, as a JWKS document. It is no secret and asks for nobody.
 func (s *Service) WorkloadKeys() []byte {
