@@ -149,24 +149,25 @@ type Check struct {
 
 // TaskRequest is what a person asks for.
 type TaskRequest struct {
-	Text        string   `json:"text"`                  // what is wanted, in words
-	Repo        string   `json:"repo"`                  // name or id; empty: the only one
-	Base        string   `json:"base,omitempty"`        // branch; empty: the repo's base branch
-	Done        []string `json:"done,omitempty"`        // lines of a definition of done, for people and the agent
-	Checks      []Check  `json:"checks"`                // at least one
-	Agent       string   `json:"agent"`                 // adapter name
-	Command     string   `json:"command,omitempty"`     // for the agent "command": shell text
-	Model       string   `json:"model,omitempty"`       // model name; empty: the only one, if the agent needs one
-	Allow       []string `json:"allow,omitempty"`       // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
-	Image       string   `json:"image,omitempty"`       // "host" (default), a folder on the server, or an image its operator configured
-	Tier        string   `json:"tier,omitempty"`        // of its boxes, as strong as the operator's or stronger; "" for the operator's
-	Environment string   `json:"environment,omitempty"` // "" for the definition of the repository, "none", or a folder in .devcontainer
-	Ask         bool     `json:"ask,omitempty"`         // its agent may ask a person and wait for the answer
-	Timeout     float64  `json:"timeout,omitempty"`     // seconds of the agent's run; 0: the default
-	Limits      *Limits  `json:"limits,omitempty"`      // nil: defaults
-	Budget      *Budget  `json:"budget,omitempty"`      // nil: the operator's default
-	Rest        *Rest    `json:"rest,omitempty"`        // nil: the server's
-	Key         string   `json:"idempotency_key,omitempty"`
+	Text        string    `json:"text"`                  // what is wanted, in words
+	Repo        string    `json:"repo"`                  // name or id; empty: the only one
+	Base        string    `json:"base,omitempty"`        // branch; empty: the repo's base branch
+	Done        []string  `json:"done,omitempty"`        // lines of a definition of done, for people and the agent
+	Checks      []Check   `json:"checks"`                // at least one
+	Agent       string    `json:"agent"`                 // adapter name
+	Command     string    `json:"command,omitempty"`     // for the agent "command": shell text
+	Model       string    `json:"model,omitempty"`       // model name; empty: the only one, if the agent needs one
+	Allow       []string  `json:"allow,omitempty"`       // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
+	Contract    *Contract `json:"contract,omitempty"`    // nil: what policy allows
+	Image       string    `json:"image,omitempty"`       // "host" (default), a folder on the server, or an image its operator configured
+	Tier        string    `json:"tier,omitempty"`        // of its boxes, as strong as the operator's or stronger; "" for the operator's
+	Environment string    `json:"environment,omitempty"` // "" for the definition of the repository, "none", or a folder in .devcontainer
+	Ask         bool      `json:"ask,omitempty"`         // its agent may ask a person and wait for the answer
+	Timeout     float64   `json:"timeout,omitempty"`     // seconds of the agent's run; 0: the default
+	Limits      *Limits   `json:"limits,omitempty"`      // nil: defaults
+	Budget      *Budget   `json:"budget,omitempty"`      // nil: the operator's default
+	Rest        *Rest     `json:"rest,omitempty"`        // nil: the server's
+	Key         string    `json:"idempotency_key,omitempty"`
 }
 
 // Ranges of a Budget's fields; zero is always taken.
@@ -321,7 +322,8 @@ type Change struct {
 	Task      Task         `json:"task"`
 	Commits   []string     `json:"commits"` // one line each, oldest first
 	Files     []FileChange `json:"files"`
-	Diff      string       `json:"diff"` // unified, bounded; hostile text
+	Beyond    []string     `json:"beyond_scope,omitempty"` // of Files, what the task's scope does not have
+	Diff      string       `json:"diff"`                   // unified, bounded; hostile text
 	Truncated bool         `json:"truncated"`
 	Proof     *CheckReport `json:"proof,omitempty"`
 	Refusals  []Event      `json:"refusals"` // what the agent tried and was not allowed

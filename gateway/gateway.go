@@ -34,19 +34,21 @@ const (
 // the platform; nothing that a box sends can change it.
 type Caller struct {
 	cofferdam.Scope
-	Task    cofferdam.TaskID
-	Session cofferdam.SessionID
-	Actor   cofferdam.Principal
-	Phase   Phase
-	Repo    cofferdam.Repo  // the one repository this session may see
-	Branch  cofferdam.Ref   // the one ref it may write; "" for none
-	Model   cofferdam.Model // the one provider it may call; zero for none
-	Budget  *budget.Meter   // what its task may spend on models; nil: no limit
-	Policy  *Rules
-	Ask     Asker              // people; nil: nobody can be asked
-	Record  cofferdam.Recorder // of this session's log
-	Live    context.Context    // ends with the session; every connection dies with it
-	Counts  Counts
+	Task     cofferdam.TaskID
+	Session  cofferdam.SessionID
+	Actor    cofferdam.Principal
+	Phase    Phase
+	Repo     cofferdam.Repo      // the one repository this session may see
+	Branch   cofferdam.Ref       // the one ref it may write; "" for none
+	Base     cofferdam.Ref       // the branch that the work is for
+	Contract *cofferdam.Contract // what a push may change; nil: anything
+	Model    cofferdam.Model     // the one provider it may call; zero for none
+	Budget   *budget.Meter       // what its task may spend on models; nil: no limit
+	Policy   *Rules
+	Ask      Asker              // people; nil: nobody can be asked
+	Record   cofferdam.Recorder // of this session's log
+	Live     context.Context    // ends with the session; every connection dies with it
+	Counts   Counts
 
 	wire sync.Once
 	id   string // of the wire; made when it is asked for

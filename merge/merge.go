@@ -92,6 +92,9 @@ func (s *Service) View(ctx context.Context, t cofferdam.Task) (cofferdam.Change,
 	}
 	c.Commits, c.Diff, c.Truncated = append(c.Commits, commits...), d.Text, d.Truncated
 	c.Files = append(c.Files, d.Files...)
+	for _, f := range c.Files {
+		c.Beyond = append(c.Beyond, t.Request.Contract.Beyond([]string{f.Path})...)
+	}
 	switch r, err := s.receipt(ctx, t, t.Head); {
 	case err == nil:
 		report := r.Report()

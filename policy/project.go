@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -46,6 +47,7 @@ const maxProject = 64 << 10
 // Every key may be left out and then narrows nothing; allow = [] allows no
 // host. An unknown key is an error.
 type Project struct {
+	Name    string   // of the layer; "": repository
 	Narrows bool     // there is an allow list, maybe an empty one
 	Allow   []Rule   // its hosts
 	Presets []string // its preset:NAME entries
@@ -265,7 +267,7 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 		return covered
 	}
 	written := g.written() // which is narrowed by a layer of its own
-	layer := Document{Name: "repository", Allows: []Section{Egress}}
+	layer := Document{Name: cmp.Or(p.Name, "repository"), Allows: []Section{Egress}}
 	for _, want := range p.Allow {
 		layer.add(want.as(Allow))
 		if !keep(want) && !slices.ContainsFunc(written, func(have Rule) bool { _, ok := have.intersect(want); return ok }) {

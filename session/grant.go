@@ -113,6 +113,7 @@ func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) 
 	}
 	if phase != gateway.Setup {
 		c.Repo, c.Branch, c.Model = p.Repo, p.Branch, p.Model
+		c.Base, c.Contract = p.baseBranch(), p.Request.Contract
 	}
 	if phase == gateway.Proof {
 		// Of the agents' branches a session sees its attempt's and no other: the

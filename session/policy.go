@@ -42,12 +42,29 @@ func (r *Runner) workOf(p Plan, project policy.Project) (making, error) {
 	if err != nil {
 		return nil, failFor(cofferdam.ReasonPolicy, err)
 	}
+	within, err := scopeOf(p.Request.Contract)
+	if err != nil {
+		return nil, failFor(cofferdam.ReasonPolicy, err)
+	}
 	return func(d policy.Documents) (policy.Grant, error) {
-		return policy.Grant{
+		g, err := policy.Grant{
 			Allow: allow, Repo: p.Repo.ID, Branch: p.Branch, Model: p.Model.Name, Operator: r.o.Policy,
 			Provider: gateway.ProviderHost(p.Model.Provider),
 		}.Under(d).Narrow(project)
+		if err != nil {
+			return g, err
+		}
+		return g.Narrow(within)
 	}, nil
+}
+
+// scopeOf is how the hosts of a task's scope narrow its grant.
+func scopeOf(c *cofferdam.Contract) (policy.Project, error) {
+	if c == nil || len(c.Hosts) == 0 {
+		return policy.Project{}, nil
+	}
+	hosts, err := policy.ParseAllow(c.Hosts, nil)
+	return policy.Project{Name: "scope", Narrows: true, Allow: hosts}, err
 }
 
 // Grant returns what the session of a plan may do by documents, as it would be

@@ -9,6 +9,7 @@ package session
 import (
 	"cmp"
 	"errors"
+	"strings"
 	"time"
 
 	"cofferdam"
@@ -38,6 +39,14 @@ type Plan struct {
 
 // base is the commit whose project file and definition count.
 func (p Plan) base() cofferdam.Commit { return cmp.Or(p.Base, p.Commit) }
+
+// baseBranch is the branch that the work is for.
+func (p Plan) baseBranch() cofferdam.Ref {
+	if b := p.Request.Base; b != "" {
+		return cofferdam.Ref("refs/heads/" + strings.TrimPrefix(b, "refs/heads/"))
+	}
+	return p.Repo.Base
+}
 
 // Result is what came of a session.
 type Result struct {

@@ -44,7 +44,7 @@ var (
 // its repository, agent, model and hosts exist is for the caller to find out.
 func Check(r cofferdam.TaskRequest) error {
 	for _, check := range []func(cofferdam.TaskRequest) error{
-		checkText, checkChecks, checkDone, checkAgent, checkReach, checkLimits, checkBudget,
+		checkText, checkChecks, checkDone, checkAgent, checkReach, checkLimits, checkBudget, checkContract,
 	} {
 		if err := check(r); err != nil {
 			return err
@@ -202,6 +202,16 @@ func checkBudget(r cofferdam.TaskRequest) error {
 	}
 	if what, why := r.Budget.Check(); what != "" {
 		return invalid(what, why, "leave it out for the operator's default")
+	}
+	return nil
+}
+
+func checkContract(r cofferdam.TaskRequest) error {
+	if r.Contract == nil {
+		return nil
+	}
+	if why := r.Contract.Check(); why != "" {
+		return invalid("scope", why, "name files and folders/ as git ls-files shows them")
 	}
 	return nil
 }

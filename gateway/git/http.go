@@ -234,6 +234,9 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 	err := g.repos.Receive(ctx, c.Repo.ID, u, p.shallow, pack, func(ctx context.Context, got repo.Received) error {
 		judged = true
 		req.Query.Force = got.Force
+		if err := g.keep(ctx, c, &req, u, got); err != nil {
+			return err
+		}
 		return gateway.Handle(ctx, c, req, func(ctx context.Context) (gateway.Outcome, error) {
 			if err := g.carry(ctx, c.Repo, u, got.Quarantine); err != nil {
 				return gateway.Outcome{Fields: lasting(err)}, err

@@ -87,6 +87,12 @@ func (a changes) showChange(c cofferdam.Change) error {
 		fmt.Fprintln(a.Out, "  "+clean(cut(commit, 100)))
 	}
 	a.showFiles(c.Files)
+	if s := c.Task.Request.Contract; s != nil && len(s.Paths) > 0 {
+		fmt.Fprintf(a.Out, "%-13s %d of these files are not in it\n", "scope:", len(c.Beyond))
+		for _, p := range c.Beyond[:min(len(c.Beyond), maxShown)] {
+			fmt.Fprintf(a.Out, "  beyond      %s\n", clean(p))
+		}
+	}
 	a.showProof(c.Proof)
 	a.showRefusals(c.Refusals)
 	if c.Approval != nil {

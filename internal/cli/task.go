@@ -29,6 +29,7 @@ type taskFlags struct {
 	memory, disk, temp    string
 	limits                cofferdam.Limits
 	budget                budgetFlags
+	contract              cofferdam.Contract
 	idle, lifetime        time.Duration
 }
 
@@ -59,6 +60,9 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.Int64Var(&t.limits.PIDs, "pids", 0, "processes and threads")
 	f.Int64Var(&t.limits.OpenFiles, "open-files", 0, "descriptors per process")
 	t.budget.add(c)
+	f.StringArrayVar(&t.contract.Paths, "scope-path", nil, "file, or folder with a slash at its end, that the work may change; a push beyond is refused (repeatable)")
+	f.StringArrayVar(&t.contract.Hosts, "scope-host", nil, "host that the work may reach of those that policy allows (repeatable)")
+	f.BoolVar(&t.contract.Mark, "scope-mark", false, "let a push beyond --scope-path pass, and mark it for who reviews it")
 	f.StringVar(&t.request.Key, "key", "", "idempotency key: the same key twice makes one task")
 }
 
@@ -121,6 +125,9 @@ func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.Ta
 	}
 	if t.limits != (cofferdam.Limits{}) {
 		r.Limits = &t.limits
+	}
+	if len(t.contract.Paths)+len(t.contract.Hosts) > 0 || t.contract.Mark {
+		r.Contract = &t.contract
 	}
 	r.Budget, err = t.budget.build(c)
 	return r, err
@@ -367,6 +374,14 @@ func taskLabels(t cofferdam.Task) []label {
 	}
 	for _, allow := range t.Request.Allow {
 		lines = append(lines, label{"allow", allow})
+	}
+	if s := t.Request.Contract; s != nil {
+		for _, p := range s.Paths {
+			lines = append(lines, label{"scope", p + map[bool]string{true: " (what is beyond is marked)"}[s.Mark]})
+		}
+		for _, h := range s.Hosts {
+			lines = append(lines, label{"scope host", h})
+		}
 	}
 	lines = append(lines,
 		label{"attempt", strconv.Itoa(t.Attempt)}, label{"base", string(t.Base) + " " + string(t.BaseAt)}, label{"branch", string(t.Branch)},

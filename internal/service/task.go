@@ -57,6 +57,11 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleAllow(ctx, op, r.Allow); err != nil {
 		return cofferdam.Repo{}, err
 	}
+	if r.Contract != nil {
+		if _, err := policy.ParseAllow(r.Contract.Hosts, nil); err != nil {
+			return cofferdam.Repo{}, err
+		}
+	}
 	if err := s.settleRest(op, r); err != nil {
 		return cofferdam.Repo{}, err
 	}
