@@ -228,6 +228,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"signing in at a provider", "10 minutes", "identity/oidc.go", "FlowLife"},
 		{"signing in at a provider", "64 at a time", "identity/oidc.go", "maxFlows"},
 		{"signing in at a provider", "30 seconds", "identity/oidc.go", "provider"},
+		{"a passkey", "5 minutes", "identity/passkey.go", "PasskeyLife"},
+		{"a passkey", "1,024 at", "identity/passkey.go", "maxChallenge"},
 		{"a session's token", "5 minutes", "identity/workload.go", "WorkloadLife"},
 		{"a session's token", "256 bytes", "gateway/workload/workload.go", "maxAudience"},
 		{"what an answer opens", "86,400 seconds", "approval/desk.go", "MaxOpen"},

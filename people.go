@@ -23,7 +23,9 @@ type EnrollRequest struct {
 	Password string `json:"password,omitempty"` // of a password
 	Secret   string `json:"secret,omitempty"`   // of a TOTP
 	Code     string `json:"code,omitempty"`     // of a TOTP: a first code, which shows that it arrived
-	Proof    Proof  `json:"proof"`
+	// Of a passkey: what the browser answered. Only pages of our own ask for one.
+	Credential []byte `json:"credential,omitempty"`
+	Proof      Proof  `json:"proof"`
 }
 
 // String hides what is in e.

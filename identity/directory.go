@@ -16,8 +16,9 @@ type Options struct {
 
 // Directory knows people and what they hold. Safe for concurrent use.
 type Directory struct {
-	o       Options
-	hashing chan struct{} // one password is hashed at a time for each place in it
+	o        Options
+	passkeys *Passkeys     // nil: nobody has one
+	hashing  chan struct{} // one password is hashed at a time for each place in it
 }
 
 // hashers bounds the passwords that are hashed at a time: each takes 64 MiB.

@@ -46,7 +46,7 @@ func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRe
 		return Factor{}, invalid(op, "name", "is longer than 64 bytes")
 	}
 	f := Factor{ID: cofferdam.NewID("f"), Person: person, Kind: e.Kind, Name: e.Name, Created: now}
-	if f.Data, err = d.material(ctx, e, now); err != nil {
+	if f.Data, err = d.material(ctx, who, e, now); err != nil {
 		return Factor{}, err
 	}
 	if err := d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": f.Kind, "factor": f.ID}); err != nil {
@@ -56,7 +56,7 @@ func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRe
 }
 
 // material is what is kept of an enrollment.
-func (d *Directory) material(ctx context.Context, e cofferdam.EnrollRequest, now time.Time) ([]byte, error) {
+func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.EnrollRequest, now time.Time) ([]byte, error) {
 	const op = "identity.Enroll"
 	switch e.Kind {
 	case Password:
@@ -67,6 +67,9 @@ func (d *Directory) material(ctx context.Context, e cofferdam.EnrollRequest, now
 			return nil, invalid(op, "code", "it is not the one of this secret now; look at the clocks of both devices")
 		}
 		return []byte(e.Secret), nil
+	}
+	if e.Kind == Passkey && d.passkeys != nil {
+		return d.passkeys.made(ctx, who, e.Credential)
 	}
 	return nil, invalid(op, "factor", fmt.Sprintf("%.40q is neither a password nor totp", e.Kind))
 }

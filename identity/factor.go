@@ -133,7 +133,10 @@ func (d *Directory) holds(ctx context.Context, f Factor, p cofferdam.Proof, abou
 	case TOTP:
 		return d.sameCode(ctx, f, p.Code, now)
 	}
-	return false, nil // a passkey is proved where browsers are
+	if f.Kind == Passkey && d.passkeys != nil {
+		return d.passkeys.holds(ctx, f, p.Assertion, about)
+	}
+	return false, nil
 }
 
 // HashPassword returns the text by which a password is kept.
