@@ -163,6 +163,42 @@ func TestFactors(t *testing.T) {
 	}
 }
 
+// A person of an identity provider is one person here, whoever else asks for them.
+func TestSubjects(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := identity.New(identity.Options{Store: s})
+	ann, err := d.Local(ctx, scope.Organization, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, err := d.Local(ctx, scope.Organization, "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const issuer = "https://id.example.com"
+	if err := s.BindSubject(ctx, issuer, "1", cofferdam.PersonID(ann.Member), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.BindSubject(ctx, issuer, "1", cofferdam.PersonID(bob.Member), time.Now()); cofferdam.KindOf(err) != cofferdam.Conflict {
+		t.Errorf("bound to somebody else: %v", err)
+	}
+	if err := s.BindSubject(ctx, issuer, "2", "u-nobody", time.Now()); err == nil {
+		t.Error("bound to nobody")
+	}
+	if p, err := s.PersonBySubject(ctx, issuer, "1"); err != nil || string(p.ID) != ann.Member {
+		t.Errorf("%+v %v", p, err)
+	}
+	for _, who := range [][2]string{{issuer, "2"}, {"https://other.example.com", "1"}, {"", ""}} {
+		if _, err := s.PersonBySubject(ctx, who[0], who[1]); cofferdam.KindOf(err) != cofferdam.NotFound {
+			t.Errorf("%v: %v", who, err)
+		}
+	}
+}
+
 func TestPolicyVersions(t *testing.T) {
 	s, ctx := open(t), t.Context()
 	scope, err := s.DefaultScope(ctx)
