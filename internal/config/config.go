@@ -43,6 +43,9 @@ type Config struct {
 	Environments Environments // what boxes may be made from
 	Workspaces   Workspaces   // how long they are kept
 	SignIn       SignIn       // at an identity provider
+	Webhook      string       // URL that is told of questions to people; "" for none
+	// WebhookSecret is the file of what its notices are signed with.
+	WebhookSecret string
 
 	Agents string // folder with more agents, one file each; "" for none
 

@@ -64,6 +64,7 @@ type fileBody struct {
 	Environments fileEnvironments        `toml:"environments"`
 	Workspaces   fileWorkspaces          `toml:"workspaces"`
 	SignIn       SignIn                  `toml:"sign_in"`
+	Approvals    fileApprovals           `toml:"approvals"`
 	Price        []cofferdam.ListedPrice `toml:"price"`
 }
 
@@ -286,6 +287,9 @@ func (f operatorFile) fill(c *Config) error {
 		return err
 	}
 	if err := f.fillBudget(c, fail); err != nil {
+		return err
+	}
+	if err := f.fillApprovals(c, fail); err != nil {
 		return err
 	}
 	if err := f.fillEnvironments(c, fail); err != nil {

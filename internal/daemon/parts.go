@@ -111,7 +111,11 @@ func (s *server) keep(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host()}); err != nil {
+	told, err := s.notices(ctx)
+	if err != nil {
+		return err
+	}
+	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host(), Told: told}); err != nil {
 		return err
 	}
 	return s.desk.Sweep(ctx)

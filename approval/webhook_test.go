@@ -1,0 +1,110 @@
+package approval
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"cofferdam"
+)
+
+// heard is one try as it arrived.
+type heard struct {
+	at, signature, delivery string
+	body                    []byte
+}
+
+// hook sends notices to a server that answers one status after the other, and the
+// last of them from then on.
+func hook(t *testing.T, statuses ...int) (*Webhook, chan heard) {
+	t.Helper()
+	all := make(chan heard, 64)
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		status := statuses[min(n, len(statuses)-1)]
+		n++
+		if status == http.StatusFound {
+			w.Header().Set("Location", "/elsewhere")
+		}
+		w.WriteHeader(status)
+		all <- heard{r.Header.Get(HeaderTimestamp), r.Header.Get(HeaderSignature), r.Header.Get(HeaderDelivery), body}
+	}))
+	t.Cleanup(s.Close)
+	w := NewWebhook(s.URL, []byte(strings.Repeat("k", 32)), slog.New(slog.DiscardHandler))
+	w.pause = func(context.Context, time.Duration) {}
+	return w, all
+}
+
+// TestNoticeIsSigned: a receiver that holds the secret can tell that a notice is
+// ours and when it was sent; it has no bytes of the act.
+func TestNoticeIsSigned(t *testing.T) {
+	w, all := hook(t, 200)
+	w.deliver(t.Context(), cofferdam.Question{ID: "a-1", State: cofferdam.QuestionOpen, Resource: "POST x.test", Bytes: []byte("canary"), Size: 6})
+	got := <-all
+	h := hmac.New(sha256.New, []byte(strings.Repeat("k", 32)))
+	io.WriteString(h, got.at+"."+string(got.body))
+	if got.signature != "v1="+hex.EncodeToString(h.Sum(nil)) {
+		t.Errorf("the signature is %q", got.signature)
+	}
+	var n Notice
+	if err := json.Unmarshal(got.body, &n); err != nil || n.Question.ID != "a-1" || n.Question.Size != 6 || len(n.Question.Bytes) != 0 {
+		t.Errorf("%s: %v", got.body, err)
+	}
+	if Sign([]byte("another"), got.at, got.body) == got.signature || Sign(w.secret, got.at+"1", got.body) == got.signature {
+		t.Error("the signature does not depend on secret and time")
+	}
+}
+
+// TestNoticeIsTriedAgain: a few times, by the same name, and not where trying
+// again cannot help; a redirect is not followed.
+func TestNoticeIsTriedAgain(t *testing.T) {
+	for want, statuses := range map[int][]int{1: {204}, 3: {500, 503, 200}, noticeTries: {500}, 2: {429, 400}} {
+		w, all := hook(t, statuses...)
+		w.deliver(t.Context(), cofferdam.Question{ID: "a-1", State: cofferdam.QuestionOpen})
+		if len(all) != want {
+			t.Errorf("%v: %d tries, want %d", statuses, len(all), want)
+		}
+		for name := (<-all).delivery; len(all) > 0; {
+			if again := (<-all).delivery; again != name {
+				t.Errorf("%v: a try is called %q, the first %q", statuses, again, name)
+			}
+		}
+	}
+	w, all := hook(t, 302)
+	w.deliver(t.Context(), cofferdam.Question{ID: "a-1"})
+	if len(all) != 1 {
+		t.Errorf("a redirect made %d requests", len(all))
+	}
+}
+
+// TestNoticesWaitInBounds: whoever asks is never held up, however many wait.
+func TestNoticesWaitInBounds(t *testing.T) {
+	w, all := hook(t, 200)
+	for range maxNotices + 50 {
+		w.Told(cofferdam.Question{ID: "a-1"})
+	}
+	if len(w.queue) != maxNotices {
+		t.Errorf("%d wait", len(w.queue))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.Run(ctx); close(ended) }()
+	for range maxNotices {
+		<-all
+	}
+	cancel()
+	<-ended
+}
