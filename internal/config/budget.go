@@ -2,9 +2,7 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
 
 	"cofferdam"
 )
@@ -25,7 +23,38 @@ import (
 //
 //	[budget.project.web]  # the project's name
 //	max_cost = 2.00
-type fileBudget map[string]any
+type fileBudget struct {
+	Tokens    int64   `toml:"tokens"`
+	Cost      float64 `toml:"cost"`
+	Calls     int64   `toml:"calls"`
+	Time      float64 `toml:"time"`
+	ToolTime  float64 `toml:"tool_time"`
+	Egress    int64   `toml:"egress"`
+	Approvals int64   `toml:"approvals"`
+	fileMost
+	Project map[string]fileMost `toml:"project"`
+}
+
+// fileMost is how much a task may ask for.
+type fileMost struct {
+	MaxTokens    int64   `toml:"max_tokens"`
+	MaxCost      float64 `toml:"max_cost"`
+	MaxCalls     int64   `toml:"max_calls"`
+	MaxTime      float64 `toml:"max_time"`
+	MaxToolTime  float64 `toml:"max_tool_time"`
+	MaxEgress    int64   `toml:"max_egress"`
+	MaxApprovals int64   `toml:"max_approvals"`
+}
+
+// values are in the order of cofferdam.BudgetFields.
+func (b fileBudget) values() []float64 {
+	return []float64{float64(b.Tokens), b.Cost, float64(b.Calls), b.Time, b.ToolTime, float64(b.Egress), float64(b.Approvals)}
+}
+
+// values are in the order of cofferdam.BudgetFields.
+func (m fileMost) values() []float64 {
+	return []float64{float64(m.MaxTokens), m.MaxCost, float64(m.MaxCalls), m.MaxTime, m.MaxToolTime, float64(m.MaxEgress), float64(m.MaxApprovals)}
+}
 
 // plainNumber writes n without an exponent: 1000000000 is what people write.
 func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
@@ -33,24 +62,24 @@ func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) 
 // fillBudget takes over limits and prices. Their ranges are those of a task's
 // own limits; zero means that there is none.
 func (f operatorFile) fillBudget(c *Config, fail func(key, reason string) error) error {
-	for key, v := range f.body.Budget {
-		if key == "project" {
-			if err := f.fillProjects(c, v, fail); err != nil {
-				return err
-			}
-			continue
+	if err := readLimits(f.body.Budget.values(), "budget.", &c.Budget, fail); err != nil {
+		return err
+	}
+	if err := readLimits(f.body.Budget.fileMost.values(), "budget.max_", &c.MaxBudget, fail); err != nil {
+		return err
+	}
+	if len(f.body.Budget.Project) > maxProjects {
+		return fail("budget.project", fmt.Sprintf("has more than %d projects", maxProjects))
+	}
+	for name, most := range f.body.Budget.Project {
+		var b cofferdam.Budget
+		if err := readLimits(most.values(), "budget.project."+name+".max_", &b, fail); err != nil {
+			return err
 		}
-		field, most := budgetField(key)
-		if field == nil {
-			return fail("budget."+key, "is no limit; "+budgetKeys())
+		if c.ProjectBudgets == nil {
+			c.ProjectBudgets = map[string]cofferdam.Budget{}
 		}
-		to := field.Of(&c.Budget)
-		if most {
-			to = field.Of(&c.MaxBudget)
-		}
-		if why := readLimit(*field, v, to); why != "" {
-			return fail("budget."+key, why)
-		}
+		c.ProjectBudgets[name] = b
 	}
 	for _, v := range cofferdam.BudgetFields() {
 		if have, most := *v.Of(&c.Budget), *v.Of(&c.MaxBudget); most > 0 && have > most {
@@ -73,70 +102,15 @@ func (f operatorFile) fillBudget(c *Config, fail func(key, reason string) error)
 // maxProjects bounds how many projects have limits of their own.
 const maxProjects = 1000
 
-// fillProjects takes over the limits of single projects.
-func (f operatorFile) fillProjects(c *Config, v any, fail func(key, reason string) error) error {
-	tables, ok := v.(map[string]any)
-	if !ok || len(tables) > maxProjects {
-		return fail("budget.project", fmt.Sprintf("is no table of at most %d projects", maxProjects))
-	}
-	c.ProjectBudgets = map[string]cofferdam.Budget{}
-	for name, v := range tables {
-		table, ok := v.(map[string]any)
-		if !ok {
-			return fail("budget.project."+name, "is no table")
+// readLimits reads numbers in people's units; 0 says that there is no limit.
+func readLimits(from []float64, before string, to *cofferdam.Budget, fail func(key, reason string) error) error {
+	for i, f := range cofferdam.BudgetFields() {
+		unit := float64(f.Unit)
+		n := from[i] * unit
+		if n != 0 && !(n >= float64(f.Min) && n <= float64(f.Max)) { // also what is not a number
+			return fail(before+f.Key, fmt.Sprintf("%s is not between %s and %s", plainNumber(from[i]), plainNumber(float64(f.Min)/unit), plainNumber(float64(f.Max)/unit)))
 		}
-		var b cofferdam.Budget
-		for key, v := range table {
-			field, most := budgetField(key)
-			if field == nil || !most {
-				return fail("budget.project."+name+"."+key, "is no limit of a project; "+budgetKeys()+", with max_ before it")
-			}
-			if why := readLimit(*field, v, field.Of(&b)); why != "" {
-				return fail("budget.project."+name+"."+key, why)
-			}
-		}
-		c.ProjectBudgets[name] = b
+		*f.Of(to) = int64(n + 0.5)
 	}
 	return nil
-}
-
-// budgetField finds the field of a key; most says that max_ was before it.
-func budgetField(key string) (field *cofferdam.BudgetField, most bool) {
-	name, most := strings.CutPrefix(key, "max_")
-	for _, f := range cofferdam.BudgetFields() {
-		if f.Key == name {
-			return &f, most
-		}
-	}
-	return nil, most
-}
-
-func budgetKeys() string {
-	text := "there are"
-	for _, f := range cofferdam.BudgetFields() {
-		text += " " + f.Key
-	}
-	return text
-}
-
-// readLimit reads a number in people's unit; 0 says that there is no limit.
-func readLimit(f cofferdam.BudgetField, v any, to *int64) (why string) {
-	var n float64
-	switch v := v.(type) {
-	case int64:
-		n = float64(v)
-	case float64:
-		if f.Unit == 1 && v != math.Trunc(v) {
-			return "is no whole number"
-		}
-		n = v
-	default:
-		return "is no number"
-	}
-	if n *= float64(f.Unit); n != 0 && !(n >= float64(f.Min) && n <= float64(f.Max)) { // also what is not a number
-		unit := float64(f.Unit)
-		return fmt.Sprintf("%s is not between %s and %s", plainNumber(n/unit), plainNumber(float64(f.Min)/unit), plainNumber(float64(f.Max)/unit))
-	}
-	*to = int64(n + 0.5)
-	return ""
 }
