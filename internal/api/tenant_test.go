@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -117,9 +118,11 @@ func asks() map[string][]ask {
 // call sends a request and returns status and body.
 func (b *both) call(t *testing.T, token, method, path, body string, change ...func(*http.Request)) (int, string) {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // what is followed, and should not be, goes on
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
 	if body == "" {
-		r = httptest.NewRequestWithContext(t.Context(), method, path, nil)
+		r = httptest.NewRequestWithContext(ctx, method, path, nil)
 	}
 	r.Host = "localhost"
 	r.Header.Set("Authorization", "Bearer "+token)
