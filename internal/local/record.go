@@ -110,7 +110,11 @@ func (s state) prepare() error {
 
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
-	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
+	place := s.dir
+	if within := (*fs.PathError)(nil); errors.As(err, &within) {
+		place = within.Path // may be that of the live records
+	}
+	if full := placed(place, elsewhere, err); full != err {
 		return full
 	}
 	return &cofferdam.Error{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -37,12 +38,22 @@ func (p Program) Trust(ctx context.Context, keys string, roots []byte) (Trust, e
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(roots), &said
 	out, err := cmd.Output()
 	if text := strings.TrimSpace(strings.TrimPrefix(said.String(), "cofferdam-wire: ")); err != nil && text != "" {
-		return t, errors.New(text)
+		return t, heardReason(text)
 	}
 	if err != nil {
 		return t, p.unusable(err)
 	}
 	return t, Receive(bytes.NewReader(out), &t)
+}
+
+// heardReason is the error of another program, by its words.
+func heardReason(text string) error {
+	for _, cause := range []error{unix.ENOSPC, unix.EDQUOT} {
+		if strings.Contains(text, cause.Error()) {
+			return fmt.Errorf("%s: %w", strings.TrimSuffix(text, ": "+cause.Error()), cause)
+		}
+	}
+	return errors.New(text)
 }
 
 // Open implements Gateways. The program is not started before it is needed, but
