@@ -112,7 +112,7 @@ func TestEndBeforeSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	f := &far{talk: talk, setup: Setup{Version: Version}}
+	f := &far{talk: talk, setup: Setup{Version: Version}, patience: endPatience}
 	f.End()
 	if err := f.tell(); err != nil {
 		t.Fatal(err)
