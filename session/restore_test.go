@@ -55,7 +55,7 @@ func (b *bench) of(p session.Plan, kind string) (all []string) {
 
 const restoring = `begin
 	case $TURN in
-	1) echo one > file; say first; wait_for go; echo two > file; echo more > more; echo "again" >> told; say second; sleep 60;;
+	1) echo one > file; say first; wait_for go; echo two > file; echo more > more; echo "again" >> told; say second; sleep 600;;
 	*) say "sees $(cat file) $(ls more 2>&1)"; wait_for end$(grep -c "taken at" told); end "all done";;
 	esac`
 
@@ -202,7 +202,7 @@ func TestRestoreIsRefused(t *testing.T) {
 // TestRestoreThatFails: if the workspace cannot be put back when the box is gone
 // already, the session goes on in a new one with the workspace as it was.
 func TestRestoreThatFails(t *testing.T) {
-	b, _ := steered(t, `begin; [ $TURN != 1 ] || { echo mine > file; say working; sleep 60; }; say "has $(cat file)"; end "all done"`)
+	b, _ := steered(t, `begin; [ $TURN != 1 ] || { echo mine > file; say working; sleep 600; }; say "has $(cat file)"; end "all done"`)
 	d := shelving(b)
 	p := b.pretended()
 	done := b.start(context.Background(), p)
@@ -225,7 +225,7 @@ func TestRestoreThatFails(t *testing.T) {
 // TestRestoreSurvivesItsProcess: wherever the process ends, the next one does what was
 // asked for, once, and the agent is told.
 func TestRestoreSurvivesItsProcess(t *testing.T) {
-	b, _ := steered(t, `begin; case $TURN in 1) echo one > file; say first; wait_for go; echo two > file; say second; sleep 60;; *) say "sees $(cat file)"; end "all done";; esac`)
+	b, _ := steered(t, `begin; case $TURN in 1) echo one > file; say first; wait_for go; echo two > file; say second; sleep 600;; *) say "sees $(cat file)"; end "all done";; esac`)
 	d := shelving(b)
 	for _, place := range []string{"snapshot before", "snapshot", "sign", "destroy before", "destroy", "restore before", "restore", "create before", "create"} {
 		p := b.pretended()
@@ -308,7 +308,7 @@ func TestRestoreWhileItWaits(t *testing.T) {
 // had made before is not done in the workspace that was put back.
 func TestRestoreOfOurOwnAgent(t *testing.T) {
 	b, k := thinking(t, `turn 1
-tool shell {"command":"echo one > file; echo at-one; while [ ! -e /tmp/cofferdam-$GO ]; do sleep 0.05; done"}
+tool shell {"command":"echo one > file; echo at-one; sleep 600"}
 tool shell {"command":"echo late > late"}
 
 asked put back
@@ -369,7 +369,7 @@ func (b *bench) seenOutput(p session.Plan, text string) {
 func TestCheckpointOfACheck(t *testing.T) {
 	b := newBench(t, nil)
 	shelving(b)
-	p := b.proof(b.base, "echo checking; while [ ! -e /tmp/never ]; do sleep 0.05; done")
+	p := b.proof(b.base, "echo checking; sleep 600")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := b.start(ctx, p)
 	b.until(p, "check-1", "checking")

@@ -276,7 +276,7 @@ for i in range(%d):
 	if got, r := sh(t, b, fmt.Sprintf(forks, 3, 1)); got != "" || r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
 		t.Errorf("220 MiB of 256: %q, %+v", got, r)
 	}
-	if got, r := sh(t, b, fmt.Sprintf(forks, 10, 2)); got != "ended" && r.Signal == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+	if got, r := sh(t, b, fmt.Sprintf(forks, 100, 2)); got != "ended" && r.Signal == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("330 MiB of 256: %q, %+v", got, r)
 	}
 }
