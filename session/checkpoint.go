@@ -73,10 +73,10 @@ func notAtWork(op string, a *attempt) error {
 	}
 }
 
-// Checkpoint keeps the workspace of a session whose agent is at work, as it is now;
+// TakeCheckpoint keeps the workspace of a session whose agent is at work, as it is now;
 // the box stands still for a moment. It is signed and on record when it is returned.
-func (r *Runner) Checkpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error) {
-	a, box, err := r.atWork(ctx, "session.Checkpoint", scope, id)
+func (r *Runner) TakeCheckpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error) {
+	a, box, err := r.atWork(ctx, "session.TakeCheckpoint", scope, id)
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}

@@ -35,7 +35,7 @@ func shelving(b *bench) *shelf {
 
 func (b *bench) checkpoint(p session.Plan, comment string) cofferdam.Checkpoint {
 	b.t.Helper()
-	c, err := b.runner.Checkpoint(b.t.Context(), p.Scope, p.ID, ada, comment)
+	c, err := b.runner.TakeCheckpoint(b.t.Context(), p.Scope, p.ID, ada, comment)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestRestoreIsRefused(t *testing.T) {
 	if list, err := b.runner.Checkpoints(t.Context(), other, first.Workspace); err != nil || len(list) != 0 {
 		t.Errorf("another project sees %v %v", list, err)
 	}
-	if _, err := b.runner.Checkpoint(t.Context(), p.Scope, p.ID, ada, "two\nlines"); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
+	if _, err := b.runner.TakeCheckpoint(t.Context(), p.Scope, p.ID, ada, "two\nlines"); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
 		t.Errorf("two lines: %v", err)
 	}
 	// A removed one is gone, its number is not given again, and who did it is on record.
@@ -188,7 +188,7 @@ func TestRestoreIsRefused(t *testing.T) {
 		t.Fatalf("%+v %v, turns %q", got.result, got.err, b.turns(p))
 	}
 	refused(cofferdam.Conflict, "v0", "does not run now")
-	if _, err := b.runner.Checkpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+	if _, err := b.runner.TakeCheckpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
 		t.Errorf("after the end: %v", err)
 	}
 	if _, err := b.runner.Box(t.Context(), p.Scope, p.ID); cofferdam.KindOf(err) != cofferdam.NotFound || err == nil {
@@ -373,7 +373,7 @@ func TestCheckpointOfACheck(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := b.start(ctx, p)
 	b.until(p, "check-1", "checking")
-	if _, err := b.runner.Checkpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil || !strings.Contains(err.Error(), "ends with its box") {
+	if _, err := b.runner.TakeCheckpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil || !strings.Contains(err.Error(), "ends with its box") {
 		t.Errorf("%v", err)
 	}
 	if list, err := b.runner.Boxes(t.Context(), p.Scope); err != nil || len(list) != 1 || list[0].Phase != "proof" || list[0].Checkpoints != 0 {
