@@ -30,7 +30,8 @@ func TestSummary(t *testing.T) {
 		{"test fails", []event{pass, {Action: "fail", Package: "cofferdam/a", Test: "TestC"}, {Action: "fail", Package: "cofferdam/a"}}, 1, "1 passed, 1 failed, 0 skipped"},
 		{"test that never ended", []event{
 			{Action: "output", Package: "cofferdam/a", Test: "TestD", Output: "panic: test timed out\n"},
-			{Action: "output", Package: "cofferdam/b", Test: "TestE", Output: "another package\n"}, {Action: "fail", Package: "cofferdam/a"},
+			{Action: "output", Package: "cofferdam/b", Test: "TestE", Output: "another package\n"},
+			{Action: "fail", Package: "cofferdam/a"},
 		}, 1, "--- failed: a\n--- not ended: a TestD\npanic: test timed out\na\n0 passed, 1 failed"},
 		{"package does not build", []event{pass, {Action: "fail", Package: "cofferdam/b"}}, 1, "1 passed, 1 failed, 0 skipped"},
 	} {
