@@ -204,9 +204,9 @@ type Restore struct {
 	Digest cofferdam.Digest `json:"digest"`
 }
 
-// Checkpoint is the part of a Driver that has to do with snapshots. What a tier
+// Snapshotter is the part of a Driver that has to do with snapshots. What a tier
 // lacks is refused with Lacking's error.
-type Checkpoint interface {
+type Snapshotter interface {
 	// Snapshots returns every snapshot that is whole, the oldest first, with what its
 	// folder says; nothing of it is proved here.
 	Snapshots(ctx context.Context) ([]Snapshot, error)

@@ -200,7 +200,7 @@ type Driver interface {
 	// Offers says which tiers the driver has and what they can do. What a tier
 	// lacks is refused by Lacking's error.
 	Offers(ctx context.Context) ([]Offer, error)
-	Checkpoint
+	Snapshotter
 	// Workspaces returns every workspace that is kept.
 	Workspaces(ctx context.Context) ([]Workspace, error)
 	// RemoveWorkspace removes a workspace and all in it: a Conflict while a box

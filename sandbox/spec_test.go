@@ -172,6 +172,24 @@ func TestSpecWantsWhatATierHas(t *testing.T) {
 	}
 }
 
+// TestLackingHere: what only this host has not is refused as that, and nobody is sent to
+// the tier that was asked.
+func TestLackingHere(t *testing.T) {
+	for _, c := range []struct {
+		can          Capability
+		reason, hint string
+	}{
+		{CanCheckpoint, "a box of tier process cannot do that on this host", "ask for a box of tier gvisor or microvm or microvm-emulated"},
+		{CanSetup, "a box of tier process cannot do that", "ask for a box of tier gvisor or microvm or microvm-emulated"},
+		{CanHostView, "a box of tier process cannot do that on this host", "no tier can"},
+	} {
+		err := Lacking(Process, c.can)
+		if !strings.HasSuffix(err.Error(), c.reason) || cofferdam.HintOf(err) != c.hint || !IsLacking(err) {
+			t.Errorf("%s: %v (%s)", c.can, err, cofferdam.HintOf(err))
+		}
+	}
+}
+
 // TestHostPathsHoldNoSecret: what boxes see of /etc is what programs need.
 func TestHostPathsHoldNoSecret(t *testing.T) {
 	paths, err := HostPaths()

@@ -84,11 +84,12 @@ func OfferOf(t Tier) Offer {
 
 const opLacking = "sandbox.Lacking"
 
-// Lacking refuses something that a tier cannot do and names those that can.
+// Lacking refuses something that a tier cannot do, at all or on this host, and names
+// the others that can.
 func Lacking(t Tier, c Capability) error {
 	var able []string
 	for _, o := range abilities {
-		if slices.Contains(o.Can, c) {
+		if o.Tier != t && slices.Contains(o.Can, c) {
 			able = append(able, string(o.Tier))
 		}
 	}
@@ -96,9 +97,13 @@ func Lacking(t Tier, c Capability) error {
 	if len(able) > 0 {
 		hint = "ask for a box of tier " + strings.Join(able, " or ")
 	}
+	where := ""
+	if slices.Contains(OfferOf(t).Can, c) {
+		where = " on this host"
+	}
 	return &cofferdam.Error{
 		Op: opLacking, Kind: cofferdam.Invalid, Subject: string(c),
-		Reason: fmt.Sprintf("a box of tier %s cannot do that", t), Hint: hint,
+		Reason: fmt.Sprintf("a box of tier %s cannot do that%s", t, where), Hint: hint,
 	}
 }
 

@@ -42,24 +42,28 @@ func (r *Runner) worker(ctx context.Context, op string, scope cofferdam.Scope, i
 // atWork is worker for what only a session can have whose agent is at work.
 func (r *Runner) atWork(ctx context.Context, op string, scope cofferdam.Scope, id cofferdam.SessionID) (*attempt, sandbox.Box, error) {
 	a, box, err := r.worker(ctx, op, scope, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, nil, err
-	case a.kept.ID == "":
-		return nil, nil, sandbox.Lacking(a.tier(), sandbox.CanCheckpoint)
-	case !a.back.isOpen():
-		return nil, nil, notAtWork(op, a)
 	}
 	offers, err := r.o.Driver.Offers(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, o := range offers {
-		if o.Tier == a.tier() && slices.Contains(o.Can, sandbox.CanCheckpoint) {
-			return a, box, nil
+	can := slices.ContainsFunc(offers, func(o sandbox.Offer) bool {
+		return o.Tier == a.tier() && slices.Contains(o.Can, sandbox.CanCheckpoint)
+	})
+	switch {
+	case !can:
+		return nil, nil, sandbox.Lacking(a.tier(), sandbox.CanCheckpoint)
+	case a.kept.ID == "":
+		return nil, nil, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Conflict, Subject: "workspace of session " + string(id), Reason: "it ends with its box, as that of a check does",
+			Hint: fmt.Sprintf("name the task, t-%d: what its agent works in can be kept", a.plan.Number),
 		}
+	case !a.back.isOpen():
+		return nil, nil, notAtWork(op, a)
 	}
-	return nil, nil, sandbox.Lacking(a.tier(), sandbox.CanCheckpoint)
+	return a, box, nil
 }
 
 func notAtWork(op string, a *attempt) error {
@@ -69,10 +73,10 @@ func notAtWork(op string, a *attempt) error {
 	}
 }
 
-// Checkpoint keeps the workspace of a session whose agent is at work, as it is now;
+// TakeCheckpoint keeps the workspace of a session whose agent is at work, as it is now;
 // the box stands still for a moment. It is signed and on record when it is returned.
-func (r *Runner) Checkpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error) {
-	a, box, err := r.atWork(ctx, "session.Checkpoint", scope, id)
+func (r *Runner) TakeCheckpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error) {
+	a, box, err := r.atWork(ctx, "session.TakeCheckpoint", scope, id)
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}

@@ -51,11 +51,19 @@ func (b brain) run(ctx context.Context) error {
 		if errors.Is(err, errBack) && ctx.Err() == nil {
 			continue
 		}
-		if err == nil && !a.back.closes(a.ledger) {
-			err = recall{a}.refuseBack(ctx, "its agent has come to its end")
+		for ctx.Err() == nil && atEnd(err) && !a.back.closes(a.ledger) {
+			if rerr := (recall{a}).refuseBack(ctx, "its agent has come to its end"); rerr != nil {
+				return rerr
+			}
 		}
 		return b.conclude(ctx, end, err)
 	}
+}
+
+// atEnd says whether a brain that ended so thinks no more, in any process.
+func atEnd(err error) bool {
+	kind := cofferdam.KindOf(err)
+	return err == nil || errors.Is(err, errTimeUp) || errors.Is(err, errLifetime) || kind == cofferdam.Exhausted || kind == cofferdam.Invalid
 }
 
 // think lets it go on with its conversation until that ends, or something ends it

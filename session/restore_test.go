@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func shelving(b *bench) *shelf {
 
 func (b *bench) checkpoint(p session.Plan, comment string) cofferdam.Checkpoint {
 	b.t.Helper()
-	c, err := b.runner.Checkpoint(b.t.Context(), p.Scope, p.ID, ada, comment)
+	c, err := b.runner.TakeCheckpoint(b.t.Context(), p.Scope, p.ID, ada, comment)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func (b *bench) of(p session.Plan, kind string) (all []string) {
 
 const restoring = `begin
 	case $TURN in
-	1) echo one > file; say first; wait_for go; echo two > file; echo more > more; echo "again" >> told; say second; sleep 60;;
+	1) echo one > file; say first; wait_for go; echo two > file; echo more > more; echo "again" >> told; say second; sleep 600;;
 	*) say "sees $(cat file) $(ls more 2>&1)"; wait_for end$(grep -c "taken at" told); end "all done";;
 	esac`
 
@@ -85,7 +86,7 @@ func TestRestore(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Name != "v1" || !list[0].Automatic || list[0].Comment != "before restoring v0" || list[1].ID != first.ID {
 		t.Errorf("%+v %v", list, err)
 	}
-	// What was taken before undoes it, after a restart in between.
+	// What was taken before undoes it.
 	if back, err = b.runner.Restore(t.Context(), p.Scope, p.ID, ada, "v1"); err != nil || back.Undo != "v2" {
 		t.Fatalf("%+v %v", back, err)
 	}
@@ -165,7 +166,7 @@ func TestRestoreIsRefused(t *testing.T) {
 	if list, err := b.runner.Checkpoints(t.Context(), other, first.Workspace); err != nil || len(list) != 0 {
 		t.Errorf("another project sees %v %v", list, err)
 	}
-	if _, err := b.runner.Checkpoint(t.Context(), p.Scope, p.ID, ada, "two\nlines"); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
+	if _, err := b.runner.TakeCheckpoint(t.Context(), p.Scope, p.ID, ada, "two\nlines"); cofferdam.KindOf(err) != cofferdam.Invalid || err == nil {
 		t.Errorf("two lines: %v", err)
 	}
 	// A removed one is gone, its number is not given again, and who did it is on record.
@@ -187,7 +188,7 @@ func TestRestoreIsRefused(t *testing.T) {
 		t.Fatalf("%+v %v, turns %q", got.result, got.err, b.turns(p))
 	}
 	refused(cofferdam.Conflict, "v0", "does not run now")
-	if _, err := b.runner.Checkpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
+	if _, err := b.runner.TakeCheckpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil {
 		t.Errorf("after the end: %v", err)
 	}
 	if _, err := b.runner.Box(t.Context(), p.Scope, p.ID); cofferdam.KindOf(err) != cofferdam.NotFound || err == nil {
@@ -201,7 +202,7 @@ func TestRestoreIsRefused(t *testing.T) {
 // TestRestoreThatFails: if the workspace cannot be put back when the box is gone
 // already, the session goes on in a new one with the workspace as it was.
 func TestRestoreThatFails(t *testing.T) {
-	b, _ := steered(t, `begin; [ $TURN != 1 ] || { echo mine > file; say working; sleep 60; }; say "has $(cat file)"; end "all done"`)
+	b, _ := steered(t, `begin; [ $TURN != 1 ] || { echo mine > file; say working; sleep 600; }; say "has $(cat file)"; end "all done"`)
 	d := shelving(b)
 	p := b.pretended()
 	done := b.start(context.Background(), p)
@@ -221,47 +222,93 @@ func TestRestoreThatFails(t *testing.T) {
 	}
 }
 
-// TestRestoreSurvivesItsProcess: whatever process comes next does what was asked for.
+// TestRestoreSurvivesItsProcess: wherever the process ends, the next one does what was
+// asked for, once, and the agent is told.
 func TestRestoreSurvivesItsProcess(t *testing.T) {
-	b, _ := steered(t, `begin; case $TURN in 1) echo one > file; say first; wait_for go; echo two > file; say second; sleep 60;; *) say "sees $(cat file)"; end "all done";; esac`)
+	b, _ := steered(t, `begin; case $TURN in 1) echo one > file; say first; wait_for go; echo two > file; say second; sleep 600;; *) say "sees $(cat file)"; end "all done";; esac`)
 	d := shelving(b)
-	p := b.pretended()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := b.start(ctx, p)
-	b.until(p, "agent", "first")
-	b.checkpoint(p, "")
-	b.let("go")
-	b.until(p, "agent", "second")
-	// The process ends right after the box is gone, before the workspace is put back.
-	d.fails = context.Canceled
-	d.onRestore(cancel)
-	if _, err := b.runner.Restore(context.Background(), p.Scope, p.ID, ada, "v0"); err == nil {
-		t.Error("it was said to be done")
-	}
-	if got := <-done; got.err == nil {
-		t.Fatalf("%+v", got.result)
-	}
-	d.onRestore(nil)
-	d.fails = nil
-	b.restart()
-	r := b.run(p)
-	if r.Failure != "" || r.Said != cofferdam.SaidDone || !strings.Contains(b.output(p, "agent-2", "stdout"), "sees one") {
-		t.Fatalf("%+v\n%s", r, b.output(p, "agent-2", "stdout"))
-	}
-	if all := strings.Join(b.of(p, cofferdam.EventRestore), ";"); all != "person:ada v0;platform:session v0 ok" {
-		t.Errorf("on record: %s", all)
-	}
-	if n := len(b.of(p, cofferdam.EventCheckpoint)); n != 2 {
-		t.Errorf("%d checkpoints were taken", n)
+	for _, place := range []string{"snapshot before", "snapshot", "sign", "destroy before", "destroy", "restore before", "restore", "create before", "create"} {
+		p := b.pretended()
+		p.Task = cofferdam.TaskID("t-" + strings.ReplaceAll(place, " ", "-"))
+		p.Branch += cofferdam.Ref("-" + string(p.Task))
+		ctx, cancel := context.WithCancelCause(context.Background())
+		done := b.start(ctx, p)
+		b.until(p, "agent", "first")
+		b.checkpoint(p, "")
+		b.let("go")
+		b.until(p, "agent", "second")
+		d.cutAt(place, func() { cancel(errCut) })
+		_, err := b.runner.Restore(context.Background(), p.Scope, p.ID, ada, "v0")
+		if place != "create before" && place != "create" && err == nil { // it is done before there is a box
+			t.Errorf("%s: it was said to be done", place)
+		}
+		if got := <-done; got.err == nil {
+			t.Fatalf("%s: %+v", place, got.result)
+		}
+		b.restart()
+		r := b.run(p)
+		cancel(nil)
+		if r.Failure != "" || r.Said != cofferdam.SaidDone || !strings.Contains(b.output(p, "agent-2", "stdout"), "sees one") {
+			t.Fatalf("%s: %+v\n%s", place, r, b.output(p, "agent-2", "stdout"))
+		}
+		if told := b.told(r); strings.Count(told, "put back to the checkpoint v0") != 1 {
+			t.Errorf("%s: told %s", place, told)
+		}
+		if all := strings.Join(b.of(p, cofferdam.EventRestore), ";"); all != "person:ada v0;platform:session v0 ok" {
+			t.Errorf("%s: on record %s", place, all)
+		}
+		if why := strings.Join(b.turns(p), " "); why != "start restored" {
+			t.Errorf("%s: turns %q", place, why)
+		}
+		if err := os.Remove(filepath.Join(b.scripts, "go")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.noBoxes()
+}
+
+// TestRestoreWhileItWaits: an agent that waits for a person goes on, told so; and the
+// next session in the same workspace has the checkpoints of this one.
+func TestRestoreWhileItWaits(t *testing.T) {
+	a := newAsking(t, `begin
+		case "$TURN $(cat file 2>/dev/null)" in
+		"1 ") echo one > file; say first; wait_for go; echo two > file; end "cofferdam: question: tabs or spaces?";;
+		*) say "sees $(cat file)"; end "all done";;
+		esac`, 600)
+	shelving(a.bench)
+	p := a.plan()
+	done := a.start(context.Background(), p)
+	a.until(p, "agent", "first")
+	a.checkpoint(p, "")
+	a.let("go")
+	a.seen(p, cofferdam.EventSessionAsk)
+	if _, err := a.runner.Restore(t.Context(), p.Scope, p.ID, ada, "v0"); err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	if got.err != nil || got.result.Failure != "" || got.result.Said != cofferdam.SaidDone || !strings.Contains(a.output(p, "agent-2", "stdout"), "sees one") {
+		t.Fatalf("%+v %v\n%s", got.result, got.err, a.output(p, "agent-2", "stdout"))
+	}
+	if s := strings.Join(a.stands, ";"); s != "tabs or spaces?;" {
+		t.Errorf("stands %q", s)
+	}
+	next := a.plan()
+	done = a.start(context.Background(), next)
+	a.seen(next, cofferdam.EventAgentTurn)
+	list, err := a.runner.Checkpoints(t.Context(), p.Scope, "w-t-1")
+	if got := <-done; got.err != nil || got.result.Failure != "" {
+		t.Fatalf("%+v %v", got.result, got.err)
+	}
+	if err != nil || len(list) != 2 || list[0].Session != p.ID {
+		t.Errorf("%+v %v", list, err)
+	}
 }
 
 // TestRestoreOfOurOwnAgent: its conversation goes on, it is told, and a call that it
 // had made before is not done in the workspace that was put back.
 func TestRestoreOfOurOwnAgent(t *testing.T) {
 	b, k := thinking(t, `turn 1
-tool shell {"command":"echo one > file; echo at-one; while [ ! -e /tmp/cofferdam-$GO ]; do sleep 0.05; done"}
+tool shell {"command":"echo one > file; echo at-one; sleep 600"}
 tool shell {"command":"echo late > late"}
 
 asked put back
@@ -316,4 +363,27 @@ func (b *bench) seenOutput(p session.Plan, text string) {
 		}
 	}
 	b.t.Fatalf("%q never came", text)
+}
+
+// TestCheckpointOfACheck: what a check runs in is kept by nobody, and its box is shown.
+func TestCheckpointOfACheck(t *testing.T) {
+	b := newBench(t, nil)
+	shelving(b)
+	p := b.proof(b.base, "echo checking; sleep 600")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := b.start(ctx, p)
+	b.until(p, "check-1", "checking")
+	if _, err := b.runner.TakeCheckpoint(t.Context(), p.Scope, p.ID, ada, ""); cofferdam.KindOf(err) != cofferdam.Conflict || err == nil || !strings.Contains(err.Error(), "ends with its box") {
+		t.Errorf("%v", err)
+	}
+	if list, err := b.runner.Boxes(t.Context(), p.Scope); err != nil || len(list) != 1 || list[0].Phase != "proof" || list[0].Checkpoints != 0 {
+		t.Errorf("%+v %v", list, err)
+	}
+	if list, err := b.runner.Boxes(t.Context(), cofferdam.Scope{Organization: "o-1", Project: "p-2"}); err != nil || len(list) != 0 {
+		t.Errorf("another project sees %+v %v", list, err)
+	}
+	cancel(session.ErrTaskEnded)
+	if got := <-done; got.err != nil || got.result.Failure != "cancelled" {
+		t.Errorf("%+v %v", got.result, got.err)
+	}
 }

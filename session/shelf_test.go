@@ -29,8 +29,8 @@ type shelf struct {
 	snapshots []sandbox.Snapshot
 	spoiled   map[sandbox.SnapshotID]bool
 	restores  int
-	fails     error // of RestoreWorkspace
-	began     func()
+	fails     error                   // of RestoreWorkspace
+	point     func(name string) error // called at named places; its error is the call's
 }
 
 func newShelf(d sandbox.Driver, boxes, dir string) *shelf {
@@ -55,12 +55,15 @@ func (d *shelf) Offers(context.Context) ([]sandbox.Offer, error) {
 func (d *shelf) Create(ctx context.Context, s sandbox.Spec) (sandbox.Box, error) {
 	w := s.Workspace
 	s.Workspace, s.Epoch = "", 0
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.at("create before"); err != nil {
+		return nil, err
+	}
 	b, err := d.Driver.Create(ctx, s)
 	if err != nil || w == "" {
 		return b, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.had[w] {
 		// What is there already is a mount point, so it is filled.
 		if err := exec.Command("cp", "-a", d.kept(w)+"/.", d.work(s.ID)).Run(); err != nil {
@@ -68,7 +71,7 @@ func (d *shelf) Create(ctx context.Context, s sandbox.Spec) (sandbox.Box, error)
 		}
 	}
 	d.holds[s.ID] = w
-	return shelved{b, d, w, !d.had[w]}, nil
+	return shelved{b, d, w, !d.had[w]}, d.at("create")
 }
 
 func (d *shelf) Open(ctx context.Context, id cofferdam.BoxID) (sandbox.Box, error) {
@@ -95,7 +98,7 @@ func (d *shelf) SignSnapshot(_ context.Context, id sandbox.SnapshotID, note []by
 			d.snapshots[i].Note = note
 		}
 	}
-	return nil
+	return d.at("sign")
 }
 
 func (d *shelf) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
@@ -134,18 +137,34 @@ func (d *shelf) Differences(_ context.Context, c sandbox.Compare) (sandbox.Diffe
 	return found, nil
 }
 
-// onRestore has do called when a workspace is about to be put back.
-func (d *shelf) onRestore(do func()) {
+// cutAt has the process end at a place: the call of that name returns then, done or,
+// with "before", undone.
+func (d *shelf) cutAt(place string, end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.began = do
+	d.point = func(name string) error {
+		if name != place {
+			return nil
+		}
+		d.point = nil
+		end()
+		return errCut
+	}
+}
+
+// at is called with mu held.
+func (d *shelf) at(name string) error {
+	if d.point == nil {
+		return nil
+	}
+	return d.point(name)
 }
 
 func (d *shelf) RestoreWorkspace(_ context.Context, r sandbox.Restore) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.began != nil {
-		d.began()
+	if err := d.at("restore before"); err != nil {
+		return err
 	}
 	for _, w := range d.holds {
 		if w == r.Workspace {
@@ -156,7 +175,7 @@ func (d *shelf) RestoreWorkspace(_ context.Context, r sandbox.Restore) error {
 		return errors.Join(d.fails, d.whole(r.Snapshot))
 	}
 	d.restores++
-	return copyFolder(d.kept(r.Snapshot), d.kept(r.Workspace))
+	return errors.Join(copyFolder(d.kept(r.Snapshot), d.kept(r.Workspace)), d.at("restore"))
 }
 
 // shelved is a box of it.
@@ -176,7 +195,7 @@ func (b shelved) Status(ctx context.Context) (sandbox.Status, error) {
 func (b shelved) Snapshot(_ context.Context, t sandbox.Take) (sandbox.Snapshot, error) {
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
-	if err := t.Check("test.Snapshot"); err != nil {
+	if err := errors.Join(t.Check("test.Snapshot"), b.d.at("snapshot before")); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := copyFolder(b.d.work(b.ID()), b.d.kept(t.ID)); err != nil {
@@ -187,12 +206,15 @@ func (b shelved) Snapshot(_ context.Context, t sandbox.Take) (sandbox.Snapshot, 
 		Scope: cofferdam.Scope{Organization: "o-1", Project: "p-1"},
 	}
 	b.d.snapshots = append(b.d.snapshots, s)
-	return s, nil
+	return s, b.d.at("snapshot")
 }
 
 func (b shelved) Destroy(ctx context.Context) error {
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
+	if err := b.d.at("destroy before"); err != nil {
+		return err
+	}
 	if b.d.holds[b.ID()] != "" {
 		if err := copyFolder(b.d.work(b.ID()), b.d.kept(b.w)); err != nil {
 			return err
@@ -200,7 +222,7 @@ func (b shelved) Destroy(ctx context.Context) error {
 		b.d.had[b.w] = true
 		delete(b.d.holds, b.ID())
 	}
-	return b.Box.Destroy(ctx)
+	return errors.Join(b.Box.Destroy(context.WithoutCancel(ctx)), b.d.at("destroy"))
 }
 
 // leases gives every session of a task the same workspace.

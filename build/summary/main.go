@@ -94,6 +94,12 @@ func (s *summary) endPackage(k key, e event, text string) {
 		s.failed++ // did not build, panicked or was killed
 		s.failures = append(s.failures, short(e.Package))
 		fmt.Fprintf(s.out, "--- failed: %s\n%s", short(e.Package), text)
+		for of, said := range s.text {
+			if of.pkg == e.Package && of.test != "" { // it was under way, and may say why
+				fmt.Fprintf(s.out, "--- not ended: %s %s\n%s", short(of.pkg), of.test, said)
+				delete(s.text, of)
+			}
+		}
 		return
 	}
 	if e.Action != "skip" {

@@ -28,6 +28,11 @@ func TestSummary(t *testing.T) {
 		{"nothing ran", nil, 1, "0 passed, 0 failed, 0 skipped"},
 		{"skip has its reason", []event{pass, skipText, skip}, 0, "skipped a TestB: needs root: run as root"},
 		{"test fails", []event{pass, {Action: "fail", Package: "cofferdam/a", Test: "TestC"}, {Action: "fail", Package: "cofferdam/a"}}, 1, "1 passed, 1 failed, 0 skipped"},
+		{"test that never ended", []event{
+			{Action: "output", Package: "cofferdam/a", Test: "TestD", Output: "panic: test timed out\n"},
+			{Action: "output", Package: "cofferdam/b", Test: "TestE", Output: "another package\n"},
+			{Action: "fail", Package: "cofferdam/a"},
+		}, 1, "--- failed: a\n--- not ended: a TestD\npanic: test timed out\na\n0 passed, 1 failed"},
 		{"package does not build", []event{pass, {Action: "fail", Package: "cofferdam/b"}}, 1, "1 passed, 1 failed, 0 skipped"},
 	} {
 		out, code := run(c.events...)

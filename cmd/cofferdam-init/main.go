@@ -6,6 +6,10 @@
 // and opens no socket. Its invariant: it is the only process of the box with
 // privileges, no descriptor of its own reaches a command, and when the host's
 // pipe closes it exits, which ends the box.
+//
+// Outside of boxes it is what stands between the keeper and a program that has to begin
+// somewhere else than the keeper is: in a box's control groups (enter) or in a process
+// id namespace (hold).
 package main
 
 import (

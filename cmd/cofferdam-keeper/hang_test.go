@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,6 +58,22 @@ func patched(t *testing.T, bin string) string {
 	return dir
 }
 
+// stop stops a process, which is done a while after the signal was sent: until then it
+// may begin an answer that it does not end.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is stopped", func() bool {
+		threads, err := filepath.Glob("/proc/" + pidText(pid) + "/task/*/stat")
+		return err == nil && !slices.ContainsFunc(threads, func(path string) bool {
+			text, err := os.ReadFile(path)
+			return err == nil && !strings.HasPrefix(string(text[bytes.LastIndexByte(text, ')'):]), ") T ")
+		})
+	})
+}
+
 // stopNew starts a keeper in a slot and stops its process (SIGSTOP) in the middle of
 // its beginning: it has the state folder, and its log is a pipe that nobody reads, so
 // that it cannot come to serving before. It returns the process, and fails as the
@@ -77,13 +94,7 @@ func (p place) stopNew(t *testing.T, s keeper.Slot, args []string) (pid int, err
 		n, _ := fmt.Sscanf(string(text), "process %d\nbegins", &pid)
 		return n == 1 && strings.Contains(string(text), "\nbegins "+s.Socket+"\n")
 	})
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "it is stopped", func() bool {
-		text, err := os.ReadFile("/proc/" + pidText(pid) + "/stat")
-		return err == nil && strings.HasPrefix(string(text[bytes.LastIndexByte(text, ')'):]), ") T ")
-	})
+	stop(t, pid)
 	reader, err := os.OpenFile(log, os.O_RDWR, 0) // to write too, so that this does not wait for it
 	if err != nil {
 		t.Fatal(err)

@@ -117,9 +117,7 @@ func TestKeeperIsReplacedWhileBoxesRun(t *testing.T) {
 		t.Errorf("boxes: %d, %v", len(list), err)
 	}
 	// A keeper that hangs hides no box, and once it goes on nothing is lost.
-	if err := syscall.Kill(old, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, old)
 	hanging := p.gather(t, next)
 	if _, err := hanging.Open(ctx, boxes[sandbox.Process].ID()); cofferdam.KindOf(err) != cofferdam.Unavailable || !strings.Contains(cofferdam.HintOf(err), "kill -CONT "+pidText(old)) {
 		t.Errorf("a box of a keeper that hangs: %v (%s)", err, cofferdam.HintOf(err))

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +47,7 @@ func newConfigView(a *app) *cobra.Command {
 					out.Settings = append(out.Settings, setting{s.Name, s.Value(conf), conf.Sources[s.Name]})
 				}
 			}
-			out.Settings = append(out.Settings, setting{"server", called.Server, called.Sources["server"]})
+			out.Settings = append(out.Settings, setting{"server", withoutPassword(called.Server), called.Sources["server"]})
 			if a.json {
 				return a.object(out)
 			}
@@ -58,4 +60,17 @@ func newConfigView(a *app) *cobra.Command {
 	}
 	s.add(c)
 	return c
+}
+
+// withoutPassword is where a server is, for eyes that the password of a proxy before
+// it is not for.
+func withoutPassword(server string) string {
+	u, err := url.Parse(server)
+	if err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	if err != nil && !strings.HasPrefix(server, "unix:") {
+		return "no URL"
+	}
+	return server
 }

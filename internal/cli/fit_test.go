@@ -211,3 +211,17 @@ func TestConfigView(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestWithoutPassword: a password in the address of a server is not shown with it.
+func TestWithoutPassword(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://me:hunter2@proxy.test/": "https://me:xxxxx@proxy.test/",
+		"http://me:hunt%er2@127.0.0.1:9": "no URL",
+		"http://127.0.0.1:7420":          "http://127.0.0.1:7420",
+		"unix:/run/a%b/c@d.sock":         "unix:/run/a%b/c@d.sock",
+	} {
+		if got := withoutPassword(server); got != want {
+			t.Errorf("%s: %s", server, got)
+		}
+	}
+}

@@ -168,6 +168,9 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 	}
 	if res.Reason != "" {
 		fmt.Fprintln(a.Err, "cofferdam: "+clean(res.Reason))
+		if hint := notStarted(res.Exit, r.o.Argv[0]); hint != "" {
+			fmt.Fprintln(a.Err, "hint: "+hint)
+		}
 	}
 	if l := res.Lost; l != nil {
 		fmt.Fprintf(a.Err, "cofferdam: the network of this run was lost %s after its start: %s; the command went on without it\nhint: %s\n", l.After.Round(time.Millisecond), clean(l.Reason), clean(l.Hint))
@@ -194,6 +197,19 @@ func (r *runFlags) tell(a *app, res local.Result) error {
 		fmt.Fprintf(a.Err, "cofferdam: wrote %s; check it with: cofferdam proof verify %s --key %s\n", clean(res.Trace), shellWord(res.Trace), shellWord(res.Key))
 	}
 	return nil
+}
+
+// notStarted is what to do about a command that could not be started.
+func notStarted(exit int, name string) string {
+	switch {
+	case exit != 126 && exit != 127:
+		return ""
+	case strings.ContainsAny(name, " \t\n"):
+		return "give each word of the command by itself, or a line for a shell: cofferdam run -- sh -c 'LINE'"
+	case exit == 126:
+		return "a program is a file that may be executed (chmod +x), for this kind of machine"
+	}
+	return "a name is looked for in the folders of PATH; what a box does not show of this machine is in docs/run.md"
 }
 
 // shownHosts is how many refused hosts are named at the end of a run.

@@ -136,9 +136,23 @@ func newCheckpointView(a *app) *cobra.Command {
 				how = "taken before a restore"
 			}
 			return a.labels([]label{
-				{"checkpoint", v.Name}, {"id", v.ID}, {"task", taskName(v.Number)}, {"session", string(v.Session)}, {"sandbox", string(v.Box)}, {"workspace", v.Workspace},
-				{"tier", v.Tier}, {"environment", string(v.Environment)}, {"created", stamp(v.Created)}, {"by", v.By + ", " + how}, {"comment", v.Comment}, {"parent", v.Parent},
-				{"size", mebibytes(v.Size)}, {"stood still", fmt.Sprintf("%.0f ms", v.Paused*1000)}, {"digest", string(v.Digest)}, {"manifest", v.Manifest}, {"signature", v.Signature},
+				{"checkpoint", v.Name},
+				{"id", v.ID},
+				{"task", taskName(v.Number)},
+				{"session", string(v.Session)},
+				{"sandbox", string(v.Box)},
+				{"workspace", v.Workspace},
+				{"tier", v.Tier},
+				{"environment", string(v.Environment)},
+				{"created", stamp(v.Created)},
+				{"by", v.By + ", " + how},
+				{"comment", v.Comment},
+				{"parent", v.Parent},
+				{"size", mebibytes(v.Size)},
+				{"stood still", fmt.Sprintf("%.0f ms", v.Paused*1000)},
+				{"digest", string(v.Digest)},
+				{"manifest", v.Manifest},
+				{"signature", v.Signature},
 			})
 		}),
 	}

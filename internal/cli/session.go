@@ -45,7 +45,7 @@ func (a *app) sessions(c *cobra.Command, task string, limit int) error {
 	}
 	return items(a, "cofferdam/session-list/v1", all, func(s cofferdam.Session) string { return string(s.ID) },
 		[]string{"SESSION", "PHASE", "STATE", "TIER", "EVENTS", "SEALED"}, func(s cofferdam.Session) []string {
-			return []string{screen{a}.shortID(string(s.ID)), s.Phase, s.State, s.Tier, strconv.FormatUint(s.TraceSize, 10), stamp(s.Sealed)}
+			return []string{screen{a}.shortID(string(s.ID)), s.Phase, s.State, s.Tier, ifSealed(s, strconv.FormatUint(s.TraceSize, 10)), stamp(s.Sealed)}
 		})
 }
 
@@ -64,7 +64,7 @@ func newSessionView(a *app) *cobra.Command {
 				{"failure", s.Failure},
 				{"reason", s.Reason},
 				{"said", string(s.Said)},
-				{"exit", strconv.Itoa(s.Exit)},
+				{"exit", ifSealed(s, strconv.Itoa(s.Exit))},
 				{"limits met", strings.Join(s.Met, ", ")},
 				{"from", string(s.Commit)},
 				{"head", string(s.Head)},
@@ -76,11 +76,19 @@ func newSessionView(a *app) *cobra.Command {
 				{"policy", string(s.Policy)},
 				{"refused", strconv.FormatInt(s.Usage.Refused, 10)},
 				{"model calls", spent(s.Usage)},
-				{"trace", fmt.Sprintf("%d events, root %s", s.TraceSize, s.TraceRoot)},
+				{"trace", cmp.Or(ifSealed(s, fmt.Sprintf("%d events, root %s", s.TraceSize, s.TraceRoot)), "not sealed yet; cofferdam trace follow "+string(s.ID)+" has what there is")},
 				{"sealed", stamp(s.Sealed)},
 			}, lifeLabels(s.Life)...)
 		}),
 	}
+}
+
+// ifSealed is what is known of a session only once it is sealed; "" before.
+func ifSealed(s cofferdam.Session, text string) string {
+	if s.Sealed.IsZero() {
+		return ""
+	}
+	return text
 }
 
 // findSession finds a session by its own name, or by its task's.

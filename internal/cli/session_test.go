@@ -42,3 +42,24 @@ func TestJobsAreShown(t *testing.T) {
 		t.Errorf("in JSON: %+v %v", s.Life, err)
 	}
 }
+
+// TestWhatIsNotKnownYet: a session that works has no exit code and no count of
+// events; a sealed one has both.
+func TestWhatIsNotKnownYet(t *testing.T) {
+	b := newBench(t)
+	task := b.shop()
+	b.m.AddSession(cofferdam.Session{ID: "s-00000001", Task: task.ID, State: "busy"})
+	b.m.AddSession(cofferdam.Session{ID: "s-00000002", Task: task.ID, State: "stopped", TraceSize: 7, TraceRoot: "r", Sealed: time.Now()})
+	if out := b.good("session", "view", "s-00000001"); strings.Contains(out, "exit:") || strings.Contains(out, "0 events") || !strings.Contains(out, "trace follow s-00000001") {
+		t.Errorf("at work:\n%s", out)
+	}
+	if out := b.good("session", "view", "s-00000002"); !strings.Contains(out, "exit:         0\n") || !strings.Contains(out, "7 events, root r\n") {
+		t.Errorf("sealed:\n%s", out)
+	}
+	for _, line := range strings.Split(b.good("session", "list"), "\n") {
+		f := strings.Fields(line)
+		if want := map[string]string{"s-00000001": "-", "s-00000002": "7"}; len(f) == 6 && want[f[0]] != "" && f[4] != want[f[0]] {
+			t.Errorf("list: %q, want %s events", line, want[f[0]])
+		}
+	}
+}

@@ -152,7 +152,7 @@ cost = "much"
 model = 7
 `
 	var wants []string
-	for _, fault := range []string{`line 1: key "tier": int64`, `line 2: unknown key "colour"`, `line 4: key "egress.allow": wrong`, `line 5: unknown key "egress.forbit"`, `line 7: key "budget.cost": `, `line 9: key "price.model": `} {
+	for _, fault := range []string{`line 1: key "tier": wrong type`, `line 2: unknown key "colour"`, `line 4: key "egress.allow": wrong`, `line 5: unknown key "egress.forbit"`, `line 7: key "budget.cost": `, `line 9: key "price.model": `} {
 		wants = append(wants, regexp.QuoteMeta(fault)+".*")
 	}
 	_, err := Load(map[string]string{"config": write(t, "c.toml", text, 0o600)}, none)
@@ -162,6 +162,21 @@ model = 7
 	_, err = LoadClient(map[string]string{"config": write(t, "d.toml", "servr = \"x\"\ntoken_file = 1\n", 0o600)}, none)
 	if want := `line 1: unknown key "servr"; line 2: key "token_file": wrong type`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v\nwant %s", err, want)
+	}
+	values := "tier = \"strong\"\nparallel = 0\n[egress]\nallow = [\"\"]\nallow_addresses = [\"a.test\"]\n[agents]\ndir = \"here\"\n[budget]\ncost = -1.0\n[workspaces]\nkeep = \"1s\"\n"
+	path := write(t, "v.toml", values, 0o600)
+	_, err = Load(map[string]string{"config": path}, none)
+	for _, want := range []string{"setting tier: ", "setting parallel: ", `"egress.allow": `, `"egress.allow_addresses": `, `"agents.dir": `, `"budget.cost": `, `"workspaces.keep": `} {
+		if err == nil || strings.Count(err.Error(), want) != 1 {
+			t.Errorf("values: %v\nwant %s", err, want)
+		}
+	}
+	if err != nil && (strings.Count(err.Error(), path) != 1 || cofferdam.HintOf(err) == "") {
+		t.Errorf("values: %v; the file is named once, and there is a next step", err)
+	}
+	path = write(t, "w.toml", "tier = \"strong\"\nparallel = 0\n", 0o600)
+	if _, err = Load(map[string]string{"config": path}, none); err == nil || !strings.Contains(cofferdam.HintOf(err), path) {
+		t.Errorf("two settings: %v, hint %q; it names the file", err, cofferdam.HintOf(err))
 	}
 	for n, want := range map[int]string{maxFaults: fmt.Sprintf("line %d: ", maxFaults), maxFaults + 1: "and 1 more", 3 * maxFaults: fmt.Sprintf("and %d more", 2*maxFaults)} {
 		for value, more := range map[string]bool{"x": false, "1": true} { // unknown keys, and values of a wrong type

@@ -117,7 +117,7 @@ func parseFile(path string, data []byte) (operatorFile, error) {
 		case v == true, v == false, number && s.Number:
 			f.text[s.Name] = fmt.Sprint(v)
 		default:
-			faults = append(faults, fault{lines[s.Name], fmt.Sprintf("key %q: %T where text should be", s.Name, v)})
+			faults = append(faults, fault{lines[s.Name], fmt.Sprintf("key %q: wrong type of value: text needs quotes, a number has none, a list has [ ]", s.Name)})
 		}
 		delete(all, s.Name)
 	}
@@ -254,17 +254,32 @@ func hintFor(key string) string {
 		return "docs/environments.md has an example, under Images"
 	case "workspaces":
 		return "docs/workspaces.md has an example, under Settings"
+	case "agents", "policy":
+		return "give the whole path of one that is there, without . and .."
 	default:
-		return "an empty list [] allows nothing"
+		return "correct it, or leave it out; an empty list [] allows nothing"
 	}
 }
 
-// fill takes over what only the file can say.
-func (f operatorFile) fill(c *Config) error {
+// fill takes over what only the file can say, and returns what is wrong in each of
+// its tables.
+func (f operatorFile) fill(c *Config) (faults []*cofferdam.Error) {
 	fail := func(key, reason string) error {
-		return invalid("file "+f.path, fmt.Sprintf("key %q: %s", key, reason), hintFor(key))
+		fault := invalid("file "+f.path, fmt.Sprintf("key %q: %s", key, reason), hintFor(key))
+		faults = append(faults, fault)
+		return fault
 	}
-	if len(f.body.Egress.Allow) > maxAllow || len(f.body.Egress.AllowAddresses) > maxAllow || len(f.body.Presets) > maxAllow {
+	for _, part := range []func(*Config, func(key, reason string) error) error{
+		f.fillAllow, f.fillAddresses, f.fillNames, f.fillAgents, f.fillBudget, f.fillApprovals, f.fillSignIn, f.fillEnvironments, f.fillWorkspaces, f.fillPresets, f.fillPolicy,
+	} {
+		_ = part(c, fail) // each fault is among faults
+	}
+	return faults
+}
+
+// fillAllow takes over which hosts tasks may reach.
+func (f operatorFile) fillAllow(c *Config, fail func(key, reason string) error) error {
+	if len(f.body.Egress.Allow) > maxAllow {
 		return fail("egress", fmt.Sprintf("more than %d entries", maxAllow))
 	}
 	for _, a := range f.body.Egress.Allow {
@@ -273,6 +288,14 @@ func (f operatorFile) fill(c *Config) error {
 		}
 	}
 	c.Allow = f.body.Egress.Allow
+	return nil
+}
+
+// fillAddresses takes over which reserved addresses may be dialled.
+func (f operatorFile) fillAddresses(c *Config, fail func(key, reason string) error) error {
+	if len(f.body.Egress.AllowAddresses) > maxAllow {
+		return fail("egress", fmt.Sprintf("more than %d entries", maxAllow))
+	}
 	for _, a := range f.body.Egress.AllowAddresses {
 		addr, err := ParseAddress(a)
 		if err != nil {
@@ -280,29 +303,34 @@ func (f operatorFile) fill(c *Config) error {
 		}
 		c.AllowAddresses = append(c.AllowAddresses, addr)
 	}
+	return nil
+}
+
+// fillAgents takes over where more agents are described.
+func (f operatorFile) fillAgents(c *Config, fail func(key, reason string) error) error {
 	if c.Agents = f.body.Agents.Dir; c.Agents != "" && (!filepath.IsAbs(c.Agents) || filepath.Clean(c.Agents) != c.Agents) {
-		return invalid("file "+f.path, fmt.Sprintf("key \"agents.dir\": %q is not a clean absolute path", c.Agents), "give the whole path, without . and ..")
+		return fail("agents.dir", fmt.Sprintf("%q is not a clean absolute path", c.Agents))
 	}
-	if err := f.fillNames(c, fail); err != nil {
-		return err
+	return nil
+}
+
+// fillSignIn takes over where people may sign in besides here.
+func (f operatorFile) fillSignIn(c *Config, fail func(key, reason string) error) error {
+	in := f.body.SignIn
+	if in == (SignIn{}) {
+		return nil
 	}
-	if err := f.fillBudget(c, fail); err != nil {
-		return err
+	if !strings.HasPrefix(in.Issuer, "https://") && !strings.HasPrefix(in.Issuer, "http://127.0.0.1:") || in.Client == "" {
+		return fail("sign_in", "it needs an issuer, which is an https address, and the id of a client")
 	}
-	if err := f.fillApprovals(c, fail); err != nil {
-		return err
-	}
-	if err := f.fillEnvironments(c, fail); err != nil {
-		return err
-	}
-	if in := f.body.SignIn; in != (SignIn{}) {
-		if !strings.HasPrefix(in.Issuer, "https://") && !strings.HasPrefix(in.Issuer, "http://127.0.0.1:") || in.Client == "" {
-			return fail("sign_in", "it needs an issuer, which is an https address, and the id of a client")
-		}
-		c.SignIn = in
-	}
-	if err := f.fillWorkspaces(c, fail); err != nil {
-		return err
+	c.SignIn = in
+	return nil
+}
+
+// fillPresets takes over names for lists of hosts.
+func (f operatorFile) fillPresets(c *Config, fail func(key, reason string) error) error {
+	if len(f.body.Presets) > maxAllow {
+		return fail("presets", fmt.Sprintf("more than %d entries", maxAllow))
 	}
 	for name, hosts := range f.body.Presets {
 		if !presetName().MatchString(name) {
@@ -313,6 +341,11 @@ func (f operatorFile) fill(c *Config) error {
 		}
 	}
 	c.Presets = f.body.Presets
+	return nil
+}
+
+// fillPolicy reads the operator's own policy.
+func (f operatorFile) fillPolicy(c *Config, fail func(key, reason string) error) error {
 	if f.body.Policy == nil {
 		return nil
 	}

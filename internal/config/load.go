@@ -59,6 +59,7 @@ func Load(flags map[string]string, getenv func(string) string) (Config, error) {
 		return Config{}, err
 	}
 	c.File = file.path
+	var faults []*cofferdam.Error
 	for _, s := range Settings() {
 		value, source, given := file.text[s.Name], "file", file.has[s.Name]
 		if v := env(s, getenv); v != "" {
@@ -73,10 +74,10 @@ func Load(flags map[string]string, getenv func(string) string) (Config, error) {
 		}
 		c.Sources[s.Name] = source
 		if err := s.apply(&c, value); err != nil {
-			return Config{}, invalid("setting "+s.Name, err.Error(), "correct it in the "+where(source, s, c.File))
+			faults = append(faults, invalid("setting "+s.Name, err.Error(), "correct it in the "+where(source, s, c.File)))
 		}
 	}
-	if err := file.fill(&c); err != nil {
+	if err := atOnce(append(faults, file.fill(&c)...)); err != nil {
 		return Config{}, err
 	}
 	if err := c.defaults(getenv); err != nil {
@@ -206,8 +207,35 @@ func checkListen(addr string) error {
 	return nil
 }
 
-func invalid(subject, reason, hint string) error {
+func invalid(subject, reason, hint string) *cofferdam.Error {
 	return &cofferdam.Error{Op: "config.Load", Kind: cofferdam.Invalid, Subject: subject, Reason: reason, Hint: hint}
+}
+
+// atOnce makes one error of all that is wrong with values.
+func atOnce(faults []*cofferdam.Error) error {
+	switch len(faults) {
+	case 0:
+		return nil
+	case 1:
+		return faults[0]
+	}
+	var all []string
+	said, hint := "", faults[0].Hint
+	for i, f := range faults {
+		if f.Hint != hint {
+			hint = "correct each of them: docs/models.md, docs/environments.md and docs/workspaces.md have examples"
+		}
+		if i == maxFaults {
+			all = append(all, fmt.Sprintf("and %d more", len(faults)-i))
+			break
+		}
+		reason := f.Reason
+		if f.Subject != said { // a file with several is named once
+			reason, said = f.Error(), f.Subject
+		}
+		all = append(all, reason)
+	}
+	return invalid("", strings.Join(all, "; "), hint)
 }
 
 func dirOf(exe string) string {

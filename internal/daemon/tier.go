@@ -27,7 +27,9 @@ func (s *server) tier(ctx context.Context, asked string) (string, error) {
 func tierFits(asked, least sandbox.Tier, offers []sandbox.Offer) error {
 	var have []string
 	for _, o := range offers {
-		have = append(have, string(o.Tier))
+		if o.Tier.Satisfies(least) { // no other could be had either
+			have = append(have, string(o.Tier))
+		}
 	}
 	slices.Sort(have)
 	have = slices.Compact(have) // two monitors can offer one tier

@@ -24,14 +24,18 @@ func TestTierFits(t *testing.T) {
 		{sandbox.Process, sandbox.GVisor, cofferdam.Invalid, "operator"},
 		{sandbox.Emulated, sandbox.GVisor, cofferdam.Invalid, "operator"}, // emulation is no boundary
 		{sandbox.GVisor, sandbox.Emulated, cofferdam.Invalid, "operator"},
-		{sandbox.MicroVM, sandbox.GVisor, cofferdam.Unavailable, "has gvisor, microvm-emulated, process"},
+		{sandbox.MicroVM, sandbox.GVisor, cofferdam.Unavailable, "has gvisor"},
 		{sandbox.None, sandbox.Process, cofferdam.Invalid, "gvisor"},
 		{"GVisor", sandbox.Process, cofferdam.Invalid, "gvisor"},
+		{"strong", sandbox.GVisor, cofferdam.Invalid, "give one of gvisor"},
 		{"", sandbox.Process, cofferdam.Invalid, "gvisor"},
 	} {
 		err := tierFits(c.asked, c.least, all)
 		if (err == nil) != (c.kind == fits) || err != nil && (cofferdam.KindOf(err) != c.kind || !strings.Contains(cofferdam.HintOf(err), c.hint)) {
 			t.Errorf("%s, least %s: %v, hint %q", c.asked, c.least, err, cofferdam.HintOf(err))
+		}
+		if hint := cofferdam.HintOf(err); c.least == sandbox.GVisor && (strings.Contains(hint, "process") || strings.Contains(hint, "emulated")) {
+			t.Errorf("%s, least %s: %q names what would be refused too", c.asked, c.least, hint)
 		}
 	}
 }

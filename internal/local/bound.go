@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,9 @@ func (r *run) lost(why error) {
 	_ = r.record.put(cofferdam.Event{Kind: cofferdam.EventSessionState, Resource: "network", Outcome: "lost", Reason: reason})
 }
 
+// elsewhere is what to do about a place without space that nobody named for this run.
+const elsewhere = "free some there, or name another place with XDG_STATE_HOME or XDG_RUNTIME_DIR"
+
 // placed says where the record is that could not be written for want of space, and
 // how much there is. Other errors stay as they are.
 func placed(dir, hint string, err error) error {
@@ -71,10 +75,15 @@ func placed(dir, hint string, err error) error {
 	}
 }
 
-// room is what is left of the disk that has dir.
+// room is what is left of the disk that has dir, or would have it.
 func room(dir string) string {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	err := unix.Statfs(dir, &st)
+	for errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = unix.Statfs(dir, &st)
+	}
+	if err != nil {
 		return "how much is left cannot be seen: " + plain(err)
 	}
 	const mib = 1 << 20

@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -78,7 +79,18 @@ func TestFullDiskIsNamed(t *testing.T) {
 	if placed(dir, "", nil) != nil {
 		t.Error("an error of nothing")
 	}
-	if s := room(dir + "/absent"); !strings.Contains(s, "cannot be seen") {
+	if s := room(dir + "/absent/deeper"); !strings.HasSuffix(s, " MiB are free to you") {
 		t.Errorf("%s", s)
+	}
+	if s := room(dir + "/\x00"); !strings.Contains(s, "cannot be seen") {
+		t.Errorf("%s", s)
+	}
+	s := testState(dir)
+	err := s.unusable(&os.PathError{Op: "mkdir", Path: "/run/elsewhere", Err: unix.ENOSPC})
+	if !strings.Contains(err.Error(), "/run/elsewhere") {
+		t.Errorf("not where the space is missing: %v", err)
+	}
+	if err := s.unusable(unix.EROFS); !strings.Contains(err.Error(), "state folder "+dir) {
+		t.Errorf("%v", err)
 	}
 }

@@ -162,15 +162,14 @@ func noTrace(file, reason string) error {
 // open makes the record and the network of the box, and puts on record what is
 // about to happen.
 func (r *run) open(ctx context.Context) error {
-	const hint = "free some there, or name another place with XDG_STATE_HOME"
 	var err error
 	if r.record, err = r.state.open(r.id); err != nil {
-		return placed(r.state.live, hint, err)
+		return placed(r.state.live, elsewhere, err)
 	}
 	if err := r.goOut(ctx); err != nil {
 		return err
 	}
-	return placed(r.state.live, hint, r.record.began(r))
+	return placed(r.state.live, elsewhere, r.record.began(r))
 }
 
 // end returns how the run ended, which it puts on record unless that is done.

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -110,7 +111,11 @@ func (s state) prepare() error {
 
 // unusable refuses a run that could not be recorded.
 func (s state) unusable(err error) error {
-	if full := placed(s.dir, "free some there, or name another place with XDG_STATE_HOME", err); full != err {
+	place := s.dir
+	if within := (*fs.PathError)(nil); errors.As(err, &within) {
+		place = within.Path // may be that of the live records
+	}
+	if full := placed(place, elsewhere, err); full != err {
 		return full
 	}
 	return &cofferdam.Error{
@@ -183,7 +188,7 @@ func (r *record) ended(res sandbox.Result, failed error) error {
 	if failed != nil {
 		return r.put(cofferdam.Event{Kind: cofferdam.EventExecEnd, Resource: "command", Outcome: "failed", Reason: plain(failed)})
 	}
-	fields := map[string]string{"exit": strconv.Itoa(res.Exit), "seconds": strconv.FormatFloat(time.Since(r.since).Seconds(), 'f', 3, 64)}
+	fields := map[string]string{"exit": strconv.Itoa(res.Exit), "seconds": strconv.FormatFloat(cmp.Or(res.Ended, time.Now()).Sub(r.since).Seconds(), 'f', 3, 64)}
 	if res.Signal != 0 {
 		fields["signal"] = strconv.Itoa(res.Signal)
 	}
@@ -304,7 +309,7 @@ func (s state) adopt(id cofferdam.SessionID, began time.Time) {
 		return // its run goes on
 	}
 	if r.log.Size() > 0 {
-		err = r.put(cofferdam.Event{Kind: cofferdam.EventSessionState, Resource: "ended", Outcome: "cut", Reason: "the process of this run was killed"})
+		err = r.put(cofferdam.Event{Kind: cofferdam.EventSessionState, Resource: "ended", Outcome: "cut", Reason: "the process of this run was killed, or its record found no space"})
 	}
 	if err == nil || cofferdam.KindOf(err) == cofferdam.Conflict { // sealed already
 		_, _ = r.finish("", nil) // what is left is adopted again

@@ -75,7 +75,7 @@ func (s state) trusted(ctx context.Context, g network.Gateways, getenv func(stri
 	}
 	made, err := g.Trust(ctx, s.path("keys"), text)
 	if err != nil {
-		return trust{}, err
+		return trust{}, placed(s.path("keys"), elsewhere, err)
 	}
 	dir := folder() // the authority may be new
 	if err = s.makeTrust(dir, made, settings); err == nil {

@@ -37,8 +37,8 @@ func (b memorySandboxes) Box(ctx context.Context, scope cofferdam.Scope, id coff
 	return cofferdam.Sandbox{}, notFound("sandbox", string(id))
 }
 
-// Checkpoint implements Sandboxes.
-func (b memorySandboxes) Checkpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error) {
+// TakeCheckpoint implements Sandboxes.
+func (b memorySandboxes) TakeCheckpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error) {
 	if _, err := b.Box(ctx, scope, id); err != nil {
 		return cofferdam.Checkpoint{}, err
 	}
@@ -58,7 +58,7 @@ func (b memorySandboxes) Restore(ctx context.Context, scope cofferdam.Scope, id 
 	if _, err := b.FindCheckpoint(ctx, scope, "w-aaaa1111", name); err != nil {
 		return cofferdam.Restored{}, err
 	}
-	undo, err := b.Checkpoint(ctx, scope, id, by, "before restoring "+name)
+	undo, err := b.TakeCheckpoint(ctx, scope, id, by, "before restoring "+name)
 	return cofferdam.Restored{Schema: "cofferdam/restored/v1", Session: id, Checkpoint: name, Undo: undo.Name, Ended: []cofferdam.ExecID{"agent"}}, err
 }
 

@@ -13,7 +13,7 @@ import (
 type Sandboxes interface {
 	Boxes(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.Sandbox, error)
 	Box(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID) (cofferdam.Sandbox, error)
-	Checkpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error)
+	TakeCheckpoint(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, comment string) (cofferdam.Checkpoint, error)
 	Restore(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, by cofferdam.Principal, name string) (cofferdam.Restored, error)
 	// Checkpoints are those of a workspace, the newest first; of a project with "".
 	Checkpoints(ctx context.Context, scope cofferdam.Scope, workspace string) ([]cofferdam.Checkpoint, error)
@@ -104,7 +104,7 @@ func (s *Service) CreateCheckpoint(ctx context.Context, name, comment string) (c
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}
-	c, err := s.Sandboxes.Checkpoint(ctx, s.scope(ctx), v.ID, by, comment)
+	c, err := s.Sandboxes.TakeCheckpoint(ctx, s.scope(ctx), v.ID, by, comment)
 	return s.numbered(ctx, c, err)
 }
 

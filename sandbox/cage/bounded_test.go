@@ -41,7 +41,7 @@ func TestMonitorFillsNoDisk(t *testing.T) {
 		theirs.Close()
 		select {
 		case <-p.Ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			p.Kill()
 			t.Fatal("it does not end")
 		}

@@ -22,14 +22,19 @@ func (f folder) close() error { return nil }
 
 func (f folder) root() (entry, error) { return lookAt(string(f), "") }
 
-// lookAt describes what is at a path, and not what a link there leads to.
-func lookAt(path, name string) (entry, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return entry{}, &os.PathError{Op: "looking at", Path: path, Err: err}
+// lookAt describes what has a name in a folder of the host's, and not what a link there
+// leads to. All of one folder have the one value that says which: a path can be much
+// longer than a name.
+func lookAt(in any, name string) (entry, error) {
+	e, st := entry{name: name, at: in}, unix.Stat_t{}
+	if err := unix.Lstat(pathOf(e), &st); err != nil {
+		return entry{}, &os.PathError{Op: "looking at", Path: pathOf(e), Err: err}
 	}
-	return entry{name: name, Found: foundOf(uint32(st.Mode), st.Size), at: path}, nil
+	e.Found = foundOf(uint32(st.Mode), st.Size)
+	return e, nil
 }
+
+func pathOf(e entry) string { return filepath.Join(e.at.(string), e.name) }
 
 // foundOf says what a mode and a size stand for.
 func foundOf(mode uint32, size int64) sandbox.Found {
@@ -46,8 +51,8 @@ func foundOf(mode uint32, size int64) sandbox.Found {
 }
 
 func (f folder) list(ctx context.Context, dir entry) ([]entry, error) {
-	path := dir.at.(string)
-	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	in := any(pathOf(dir))
+	d, err := os.OpenFile(in.(string), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +61,7 @@ func (f folder) list(ctx context.Context, dir entry) ([]entry, error) {
 	for {
 		names, err := d.Readdirnames(1024)
 		for _, name := range names {
-			e, err := lookAt(filepath.Join(path, name), name)
+			e, err := lookAt(in, name)
 			if err != nil {
 				return nil, err
 			}
@@ -81,10 +86,10 @@ func sortByName(all []entry) {
 	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 }
 
-func (f folder) target(e entry) (string, error) { return os.Readlink(e.at.(string)) }
+func (f folder) target(e entry) (string, error) { return os.Readlink(pathOf(e)) }
 
 func (f folder) open(e entry) (content, error) {
-	file, err := os.OpenFile(e.at.(string), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := os.OpenFile(pathOf(e), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

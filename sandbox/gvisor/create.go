@@ -273,7 +273,7 @@ func (b *box) makeWorkspace(ctx context.Context, size int64, from *snapshot.Stor
 		case b.keepable:
 			err = b.d.templates.kept(ctx, b.path(workImage), size)
 		case from != nil:
-			err = snapshot.Copy(from.Path(workImage), b.path(workImage))
+			err = snapshot.Copy(from.Path(snapshot.Image), b.path(workImage))
 		default:
 			err = b.d.templates.workspace(ctx, b.path(workImage), size)
 		}

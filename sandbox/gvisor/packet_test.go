@@ -46,7 +46,7 @@ func holders(t *testing.T, b *box, pids []int) (list []int) {
 // a part of its packets only, for as long as that program runs.
 func TestPacketsAreTheBoxsOwn(t *testing.T) {
 	d := newDriver(t)
-	during := func(name string, do func() *box) {
+	during := func(name string, do func() *box) int {
 		var stop atomic.Bool
 		started := make(chan []*exec.Cmd)
 		go func() {
@@ -69,18 +69,24 @@ func TestPacketsAreTheBoxsOwn(t *testing.T) {
 		if got := holders(t, b, []int{b.container.SandboxPid()}); len(got) == 0 {
 			t.Errorf("%s: control: the box itself has no packet socket", name)
 		}
-		if got := holders(t, b, pids); len(pids) < 5 || len(got) > 0 {
+		if got := holders(t, b, pids); len(got) > 0 {
 			t.Errorf("%s: %d of %d programs that were started meanwhile have the box's packet socket", name, len(got), len(pids))
 		}
 		for _, c := range children {
 			must(t, c.Process.Kill())
 			_ = c.Wait() // killed
 		}
+		return len(pids)
 	}
+	// A busy host starts few programs meanwhile: again, until there were some.
 	var b *box
-	during("start", func() *box { b = newBox(t, d).(*box); return b })
-	must(t, b.Suspend(t.Context()))
-	during("resume", func() *box { must(t, b.Resume(t.Context())); return b })
+	for n := 0; n < 5; {
+		n += during("start", func() *box { b = newBox(t, d).(*box); return b })
+	}
+	for n := 0; n < 5; {
+		must(t, b.Suspend(t.Context()))
+		n += during("resume", func() *box { must(t, b.Resume(t.Context())); return b })
+	}
 }
 
 // TestPacketsOfOneReader: a box goes on only when nobody reads its network any more.

@@ -12,11 +12,11 @@ import (
 	"cofferdam/sandbox/snapshot"
 )
 
-// Names in the folder of a snapshot.
-const (
-	memoryDir = "memory"
-	workImage = snapshot.Image
-)
+// memoryDir is in the folder of a snapshot, beside the workspace.
+const memoryDir = "memory"
+
+// workImage is a box's workspace in the box's folder, where that is no kept one.
+const workImage = "work.img"
 
 // Snapshot takes the box, or its workspace, as it is under a new id while it goes on
 // running.
@@ -109,7 +109,7 @@ func copyWorkspace(ctx context.Context, b *box, s *snapshot.Stored) error {
 	if err := syncAll(b.path("work")); err != nil {
 		return err
 	}
-	return snapshot.Copy(b.disk(), s.Path(workImage))
+	return snapshot.Copy(b.disk(), s.Path(snapshot.Image))
 }
 
 // openSnapshot returns a snapshot that this gVisor can read. It is not removed

@@ -21,7 +21,7 @@ import (
 // countUp is a command that prints a number ten times per second and ends with
 // the exit code that it reads. A read that times out between a digit and its
 // newline has the digit: it is kept.
-const countUp = `i=0; line=; while ! read -t 0.1 code; do line=$line$code; i=$((i+1)); echo $i; done; exit $line$code`
+const countUp = `i=0; line=; while :; do read -t 0.1 code; how=$?; line=$line$code; [ $how -le 128 ] && exit $line; i=$((i+1)); echo $i; done`
 
 // output is what a command has printed until now.
 type output struct {

@@ -214,6 +214,9 @@ type line struct {
 	path string
 	conn *net.UnixConn
 	stop func() bool
+
+	pid      int32         // of the keeper
+	patience time.Duration // that it has for what it says next; 0: what the work takes
 }
 
 func (l *line) close() {
@@ -225,6 +228,9 @@ func (l *line) close() {
 func (l *line) broken(err error) error {
 	if ctxErr := l.ctx.Err(); ctxErr != nil {
 		return ctxErr
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return hangs(l.path, l.pid, l.patience)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("it went away during the call")
@@ -309,7 +315,8 @@ func (l *line) begin(r request) error {
 			Hint: "look who made that socket",
 		}
 	}
-	_ = l.conn.SetDeadline(time.Now().Add(firstWords)) // fails when the call was ended
+	l.pid = peer.Pid
+	l.wait(firstWords)
 	sendErr := writeJSON(l.conn, hello{Protocol: protocolName, Version: Version})
 	if sendErr == nil {
 		sendErr = writeJSON(l.conn, r)
@@ -320,9 +327,6 @@ func (l *line) begin(r request) error {
 	// A keeper that refuses may have hung up already: read why.
 	f, err := l.read()
 	if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return hangs(l.path, peer.Pid)
-		}
 		return err
 	}
 	var h hello
@@ -335,18 +339,41 @@ func (l *line) begin(r request) error {
 	if sendErr != nil {
 		return l.broken(sendErr)
 	}
-	_ = l.conn.SetDeadline(time.Time{})
+	l.wait(r.Op.patience())
 	return nil
+}
+
+// wait bounds what is said from now on; 0: there is no bound.
+func (l *line) wait(patience time.Duration) {
+	l.patience = patience
+	var until time.Time
+	if patience > 0 {
+		until = time.Now().Add(patience)
+	}
+	_ = l.conn.SetDeadline(until) // fails when the call was ended
+}
+
+// patience is how long a keeper that has greeted may take for its answer: one that
+// is stopped between the two would keep a server from its start. The other
+// operations take what their work takes; 0 stands for that.
+func (o op) patience() time.Duration {
+	switch o {
+	case opHello, opDrain:
+		return firstWords
+	case opClaim:
+		return settleTime + firstWords
+	}
+	return 0
 }
 
 // errHangs says that a keeper is there and says nothing.
 var errHangs = errors.New("no answer")
 
 // hangs is the error of a keeper that is there and says nothing.
-func hangs(path string, pid int32) error {
+func hangs(path string, pid int32, patience time.Duration) error {
 	return &cofferdam.Error{
 		Op: "keeper.Call", Kind: cofferdam.Unavailable, Subject: "call keeper at unix:" + path,
-		Reason: fmt.Sprintf("process %d does not answer within %s", pid, firstWords), Err: errHangs,
+		Reason: fmt.Sprintf("process %d does not answer within %s", pid, patience), Err: errHangs,
 		Hint: fmt.Sprintf("kill -CONT %d if it was stopped; kill -KILL %d ends it and its boxes, and their tasks try again", pid, pid),
 	}
 }

@@ -466,3 +466,31 @@ func TestDetachByContext(t *testing.T) {
 		t.Errorf("attach to a keeper that ended: %v", err)
 	}
 }
+
+// TestGreetsAndSaysNothing: a keeper that is stopped between its greeting and its
+// answer holds up nobody who asks who it is; the error names its process.
+func TestGreetsAndSaysNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_ = writeJSON(conn, hello{Protocol: protocolName, Version: Version})
+		}
+	}()
+	_, err = Look(testContext(t), path) // has no bound of its own before that of the test
+	if !errors.Is(err, errHangs) || !strings.Contains(err.Error(), fmt.Sprintf("process %d does not answer within %s", os.Getpid(), firstWords)) {
+		t.Errorf("%v", err)
+	}
+	if !strings.Contains(cofferdam.HintOf(err), fmt.Sprintf("kill -CONT %d", os.Getpid())) {
+		t.Errorf("hint %q", cofferdam.HintOf(err))
+	}
+}

@@ -14,11 +14,9 @@ import (
 	"cofferdam/sandbox/snapshot"
 )
 
-// Names in the folder of a snapshot, beside those of a machine at rest.
-const (
-	workCopy    = snapshot.Image
-	machineCopy = "machine.img"
-)
+// machineCopy is in the folder of a snapshot, beside the workspace and what a machine
+// at rest has.
+const machineCopy = "machine.img"
 
 // Snapshot takes the box, or its workspace, as it is under a new id while it goes on
 // running.
@@ -67,7 +65,7 @@ func takeOf(ctx context.Context, b *box, t sandbox.Take) (*snapshot.Stored, erro
 // What the machine has not yet written to its disk is in its memory.
 func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 	if !s.Memory && b.rest == isSuspended { // its disk has all that it wrote
-		return snapshot.Copy(b.workDisk(), s.Path(workCopy))
+		return snapshot.Copy(b.workDisk(), s.Path(snapshot.Image))
 	}
 	if err := b.begin("Snapshot", "being copied"); err != nil {
 		return err
@@ -79,13 +77,13 @@ func (b *box) take(ctx context.Context, s *snapshot.Stored) (err error) {
 		err = errors.Join(err, b.GoOn("its snapshot was taken", sandbox.ByDriver))
 	}()
 	if !s.Memory {
-		return takeWorkspace(ctx, b, s.Path(workCopy))
+		return takeWorkspace(ctx, b, s.Path(snapshot.Image))
 	}
 	if err := b.stopAndWrite(ctx, s.Path("")); err != nil {
 		return err
 	}
 	s.Guest = b.Host.State()
-	return errors.Join(snapshot.Copy(b.workDisk(), s.Path(workCopy)), snapshot.Copy(b.path("machine.img"), s.Path(machineCopy)))
+	return errors.Join(snapshot.Copy(b.workDisk(), s.Path(snapshot.Image)), snapshot.Copy(b.path("machine.img"), s.Path(machineCopy)))
 }
 
 // takeWorkspace copies the workspace alone: pid 1 has the machine write all of it,
@@ -138,12 +136,12 @@ func (b *box) fork(ctx context.Context) error {
 		return invalid("snapshot "+string(s.ID), "it is of a box with another tier, image, environment, files or limits, or one of them has changed",
 			"ask for what the box had that it was taken of")
 	}
-	work, err := snapshot.Blocks(s.Path(workCopy))
+	work, err := snapshot.Blocks(s.Path(snapshot.Image))
 	if err == nil {
 		err = b.d.snapshots.Room(work)
 	}
 	if err == nil {
-		err = errors.Join(snapshot.Copy(s.Path(workCopy), b.path("work.img")), snapshot.Copy(s.Path(machineCopy), b.path("machine.img")))
+		err = errors.Join(snapshot.Copy(s.Path(snapshot.Image), b.path("work.img")), snapshot.Copy(s.Path(machineCopy), b.path("machine.img")))
 	}
 	if err != nil {
 		return err

@@ -170,7 +170,7 @@ func TestUserStandsStillUnseen(t *testing.T) {
 func TestUserRemovedProgramCounts(t *testing.T) {
 	needUser(t)
 	b := newBox(t, newDriver(t), func(s *sandbox.Spec) { s.Workspace, s.Epoch = sandbox.WorkspaceID(cofferdam.NewID("w")), 1 })
-	const run = `cp "$(readlink -f "$(command -v sleep)")" /work/p && chmod 700 /work/p && fallocate -o 1M -l 40M /work/p && { /work/p %d & sleep 0.5; rm /work/p; %s; wait; }`
+	const run = `cp "$(readlink -f "$(command -v sleep)")" /work/p && chmod 700 /work/p && fallocate -o 1M -l 40M /work/p && { /work/p %d & until [ "$(readlink /proc/$!/exe)" = /work/p ]; do sleep 0.05; done; rm /work/p; %s; wait; }`
 	if _, r := sh(t, b, fmt.Sprintf(run, 5, "fallocate -l 4M /work/f")); r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
 		t.Errorf("44 MiB: %+v", r)
 	}

@@ -90,12 +90,15 @@ func TestUserLacks(t *testing.T) {
 	needUser(t)
 	d := newDriver(t)
 	offers, err := d.Offers(t.Context())
-	if err != nil || len(offers) != 1 || slices.Contains(offers[0].Can, sandbox.CanPause) || !slices.Contains(offers[0].Can, sandbox.CanKeep) || !slices.Contains(offers[0].Can, sandbox.CanImage) {
+	if err != nil || len(offers) != 1 || slices.Contains(offers[0].Can, sandbox.CanPause) || slices.Contains(offers[0].Can, sandbox.CanCheckpoint) || !slices.Contains(offers[0].Can, sandbox.CanKeep) || !slices.Contains(offers[0].Can, sandbox.CanImage) {
 		t.Errorf("%v, %v", offers, err)
 	}
 	b := newBox(t, d)
 	if err := b.Pause(t.Context()); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "tier gvisor") {
 		t.Errorf("pause: %v, hint %q", err, cofferdam.HintOf(err))
+	}
+	if _, err := b.Snapshot(t.Context(), sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s"))}); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(cofferdam.HintOf(err), "tier gvisor") {
+		t.Errorf("checkpoint: %v, hint %q", err, cofferdam.HintOf(err))
 	}
 	if got, r := sh(t, b, "echo on"); got != "on" || r.Exit != 0 {
 		t.Errorf("afterwards: %q, %+v", got, r)
@@ -276,7 +279,7 @@ for i in range(%d):
 	if got, r := sh(t, b, fmt.Sprintf(forks, 3, 1)); got != "" || r.Exit != 0 || len(r.Exhausted) > 0 { // the benign twin
 		t.Errorf("220 MiB of 256: %q, %+v", got, r)
 	}
-	if got, r := sh(t, b, fmt.Sprintf(forks, 10, 2)); got != "ended" && r.Signal == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
+	if got, r := sh(t, b, fmt.Sprintf(forks, 100, 2)); got != "ended" && r.Signal == 0 || !slices.Contains(r.Exhausted, sandbox.ExhaustedMemory) {
 		t.Errorf("330 MiB of 256: %q, %+v", got, r)
 	}
 }

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func (k *kept) box(t *testing.T) (*testBox, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() { _ = b.Destroy(t.Context()) }) // twice is no error; the removal of the workspace says what is wrong
+	t.Cleanup(func() { _ = b.Destroy(context.WithoutCancel(t.Context())) }) // twice is no error; the removal of the workspace says what is wrong
 	return &testBox{b}, nil
 }
 
@@ -44,7 +45,7 @@ func (k *kept) take(t *testing.T, b *testBox, l sandbox.Label) sandbox.Snapshot 
 	if err != nil {
 		t.Fatalf("%v (%s)", err, cofferdam.HintOf(err))
 	}
-	t.Cleanup(func() { _ = k.RemoveSnapshot(t.Context(), s.ID) })
+	t.Cleanup(func() { _ = k.RemoveSnapshot(context.WithoutCancel(t.Context()), s.ID) }) // for the driver's bounds; its folder goes with the test
 	manifest, err := s.Manifest()
 	if err != nil {
 		t.Fatal(err)

@@ -94,9 +94,10 @@ func testStates(t *testing.T, s *subject) {
 	}
 }
 
-// countAloud is a command that counts aloud until it gets a line, and exits with it.
-// What came of the line when the time was up is kept.
-const countAloud = `i=0; line=; while ! read -t 0.05 code; do line=$line$code; i=$((i+1)); echo $i; done; exit $line$code`
+// countAloud is a command that counts aloud until it gets a line, which is its last,
+// and exits with it. What came of the line when the time was up is kept; where all of
+// it had come by then, the end of the input says so.
+const countAloud = `i=0; line=; while :; do read -t 0.05 code; how=$?; line=$line$code; [ $how -le 128 ] && exit $line; i=$((i+1)); echo $i; done`
 
 // testStops: what is stopped, in either way, says nothing, takes no call and goes
 // on as if nothing had been: streams, exit codes, files, memory.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/sandbox"
@@ -227,7 +228,7 @@ func TestRestoreProves(t *testing.T) {
 	if calls != 1 {
 		t.Errorf("put was called for what is refused")
 	}
-	must(t, os.WriteFile(s.Path(Tree+"/deep/file"), []byte("work"), 0o644))
+	must(t, os.WriteFile(s.Path(Tree+"/deep/file"), []byte("work"), 0o644), os.Chtimes(s.Path(Tree+"/deep/file"), time.Unix(1, 0), time.Unix(1, 0)))
 	disk := errors.New("no space left on device")
 	_, err = st.Add(sandbox.Take{ID: newID(), Label: sandbox.Label{Comment: "\x1b[2J"}}, sandbox.Spec{}, 0)
 	wantKind(t, "a comment that moves the cursor", err, cofferdam.Invalid)

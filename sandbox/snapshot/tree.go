@@ -19,7 +19,8 @@ import (
 // Holes are not read, and do not count: a file system may say later that another
 // part is one.
 func hashTree(ctx context.Context, h hash.Hash, dir string) error {
-	first := map[uint64]string{} // the first name of a file that has several
+	first := map[uint64]*place{} // the first name of a file that has several
+	var in []*place              // the folders that are above
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
@@ -36,10 +37,13 @@ func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 		kind := st.Mode & unix.S_IFMT
 		if kind != unix.S_IFDIR && st.Nlink > 1 {
 			if other, known := first[st.Ino]; known {
-				fmt.Fprintf(h, "is %q\n", other)
+				fmt.Fprintf(h, "is %q\n", other.path())
 				return nil
 			}
-			first[st.Ino] = name
+			first[st.Ino] = below(in, name)
+		}
+		if kind == unix.S_IFDIR {
+			in = append(in[:strings.Count(name, "/")], below(in, name))
 		}
 		if err := hashAttributes(h, path); err != nil {
 			return fmt.Errorf("reading folder: %w", err)
@@ -54,6 +58,29 @@ func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 		}
 		return nil
 	})
+}
+
+// place is a name in a folder, which is another place: a path can be much longer than
+// what it ends with, and all of a folder have one way there.
+type place struct {
+	in   *place // nil: the folder of everything, whose name is ""
+	name string
+}
+
+// below is a path in one of the folders that are above it.
+func below(above []*place, path string) *place {
+	deep := strings.Count(path, "/")
+	if deep == 0 {
+		return &place{}
+	}
+	return &place{above[deep-1], strings.Clone(path[strings.LastIndexByte(path, '/')+1:])}
+}
+
+func (p *place) path() string {
+	if p.in == nil {
+		return p.name
+	}
+	return p.in.path() + "/" + p.name
 }
 
 // hashAttributes adds the attributes that a file has in order of their names.

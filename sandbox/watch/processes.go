@@ -135,10 +135,11 @@ func status(proc *os.Root, pid string) (anon, shared int64) {
 // tables is the line that says what finds a process' memory.
 const tables = "VmPTE"
 
-// living is the status of a process; nil if it is gone or was killed.
+// living is the status of a process; nil if it is gone or was killed, unless somebody
+// traces it and does not let it end.
 func living(proc *os.Root, pid string) []byte {
 	text, err := proc.ReadFile(pid + "/status")
-	if err != nil || dying(text) {
+	if err != nil || dying(text) && tracer(proc, pid) == "" {
 		return nil
 	}
 	if state := Field(text, "State"); bytes.HasPrefix(state, []byte("Z")) && !Dead(text) {
@@ -171,6 +172,18 @@ func exactly(proc *os.Root, pid string) (anon, shared int64) {
 	return own + Kilobytes(text, "Pss_Anon") + Kilobytes(text, "SwapPss"), Kilobytes(text, "Pss_Shmem")
 }
 
+// tracer is the number of the thread that has a thread of a process stopped; "" if none
+// has.
+func tracer(proc *os.Root, pid string) string {
+	for _, name := range (&Processes{Proc: proc}).names(pid + "/task") {
+		text, err := proc.ReadFile(pid + "/task/" + name + "/status")
+		if err == nil && bytes.HasPrefix(Field(text, "State"), []byte("t")) {
+			return string(Field(text, "TracerPid"))
+		}
+	}
+	return ""
+}
+
 // end ends a process, if it still is the one that was looked at.
 func (p *Processes) end(h holder) {
 	dir, err := p.Proc.OpenRoot(h.pid)
@@ -181,11 +194,32 @@ func (p *Processes) end(h holder) {
 	if anon, shared := status(dir, "."); anon+shared < (h.anon+h.shared)/2 {
 		return
 	}
-	f, err := dir.Open(".")
+	p.Ending(h.anon + h.shared)
+	p.kill(dir, ".", maxTracers)
+}
+
+// maxTracers is how many may trace each other, each but the last killed already.
+const maxTracers = 16
+
+// kill ends a process of a /proc, and, if it was on its way already and does not get
+// there, who traces it and keeps it from that.
+func (p *Processes) kill(proc *os.Root, pid string, tracers int) {
+	before, _ := proc.ReadFile(pid + "/status") // it may just have ended
+	signal(proc, pid, unix.SIGKILL)
+	after, _ := proc.ReadFile(pid + "/status")
+	by := tracer(proc, pid)
+	if by == "" || tracers == 0 || dying(after) && !dying(before) {
+		return
+	}
+	p.kill(p.Proc, by, tracers-1)
+}
+
+// signal sends a signal to a process of a /proc, which may just have ended.
+func signal(proc *os.Root, pid string, what unix.Signal) {
+	f, err := proc.Open(pid)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	p.Ending(h.anon + h.shared)
-	_ = unix.PidfdSendSignal(int(f.Fd()), unix.SIGKILL, nil, 0) // it may just have ended
+	_ = unix.PidfdSendSignal(int(f.Fd()), what, nil, 0)
 }

@@ -52,7 +52,8 @@ func sameMemory(a, b int) int {
 }
 
 // outside says, by the numbers that processes have in a box, which they have for this
-// process. init is the box's pid 1: what descends from it is in the box.
+// process: those of threads that have their memory, 0 for one that has none. init is the
+// box's pid 1: what descends from it is in the box.
 func outside(init int) map[string]int {
 	list, err := os.ReadDir("/proc")
 	if err != nil || init == 0 {
@@ -76,8 +77,24 @@ func outside(init int) map[string]int {
 	for next := children[init]; len(next) > 0; {
 		n := next[0]
 		if next = append(next[1:], children[n]...); level > 0 && len(ids[n]) > level {
-			at[string(ids[n][level])] = n
+			at[string(ids[n][level])] = withMemory(n)
 		}
 	}
 	return at
+}
+
+// withMemory is the number of a thread that has its process' memory; 0 if none has. The
+// kernel says of threads that have ended, as a process' first may have long before the
+// others, that all have the same memory: none.
+func withMemory(pid int) int {
+	dir := "/proc/" + strconv.Itoa(pid)
+	threads, _ := os.ReadDir(dir + "/task") // the first thread is the first
+	for _, thread := range threads {
+		text, err := os.ReadFile(dir + "/task/" + thread.Name() + "/status")
+		if err == nil && Field(text, "RssAnon") != nil {
+			n, _ := strconv.Atoi(thread.Name()) // the kernel writes numbers
+			return n
+		}
+	}
+	return 0
 }

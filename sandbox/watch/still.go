@@ -61,7 +61,7 @@ func (s *still) look(stop bool) (ran map[string]string, stand bool) {
 			if !slices.Contains(s.told, pid) {
 				s.told = append(s.told, pid)
 			}
-			s.signal(pid, unix.SIGSTOP)
+			signal(s.p.Proc, pid, unix.SIGSTOP)
 		}
 	}
 	return ran, len(run) == 0
@@ -95,16 +95,6 @@ func (s *still) Kept() bool {
 // GoOn implements Stillness.
 func (s *still) GoOn() {
 	for _, pid := range slices.Backward(s.told) { // as it was: children before their parents
-		s.signal(pid, unix.SIGCONT)
+		signal(s.p.Proc, pid, unix.SIGCONT)
 	}
-}
-
-// signal sends a signal to a process, which may just have ended.
-func (s *still) signal(pid string, what unix.Signal) {
-	f, err := s.p.Proc.Open(pid)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	_ = unix.PidfdSendSignal(int(f.Fd()), what, nil, 0)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +42,23 @@ func play(part string) error {
 		return Send(talk, Entry{Error: "another release"})
 	}
 	said := Entry{Event: cofferdam.Event{Kind: cofferdam.EventConnect, Resource: strconv.Itoa(os.Getpid())}}
-	if err := errors.Join(Send(talk, Entry{}), Send(talk, said)); err != nil {
+	if err := Send(talk, Entry{}); err != nil {
+		return err
+	}
+	switch part {
+	case "floods":
+		for said.Event.Resource = strings.Repeat("x", 4096); ; {
+			if err := Send(talk, said); err != nil {
+				return err
+			}
+		}
+	case "talks nonsense":
+		if _, err := talk.Write([]byte("\x00\x00\x00\x01x")); err != nil {
+			return err
+		}
+		return unix.Pause()
+	}
+	if err := Send(talk, said); err != nil {
 		return err
 	}
 	var a Answer
@@ -77,6 +94,9 @@ func served(t *testing.T, part string, record heard) (w Way, box *os.File, lost 
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if part == "floods" {
+		w.(*far).patience = time.Second
 	}
 	box, lost = os.NewFile(uintptr(ends[1]), "box"), make(chan error, 2)
 	t.Cleanup(func() { box.Close() })
@@ -127,6 +147,8 @@ func TestLost(t *testing.T) {
 		"ends by itself": {"ends", nothing, "it ended before the run"},
 		"says it cannot": {"refuses", nothing, "another release"},
 		"full":           {"stays", full, "it has 9 events"},
+		"never listens":  {"floods", nothing, "did not keep to the talk: write talk: i/o timeout"},
+		"talks nonsense": {"talks nonsense", nothing, "did not keep to the talk: read message"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, box, lost := served(t, c.part, c.record)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -25,8 +26,8 @@ type Program struct {
 	Writes []string // folders that the command can write, without links
 }
 
-// endPatience is how long the program may take to end what it serves: longer than
-// a wire waits for its connections.
+// endPatience is how long the program may take to end what it serves, which is longer
+// than a wire waits for its connections, and to hear an answer.
 const endPatience = 15 * time.Second
 
 // Trust implements Gateways.
@@ -37,12 +38,22 @@ func (p Program) Trust(ctx context.Context, keys string, roots []byte) (Trust, e
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(roots), &said
 	out, err := cmd.Output()
 	if text := strings.TrimSpace(strings.TrimPrefix(said.String(), "cofferdam-wire: ")); err != nil && text != "" {
-		return t, errors.New(text)
+		return t, heardReason(text)
 	}
 	if err != nil {
 		return t, p.unusable(err)
 	}
 	return t, Receive(bytes.NewReader(out), &t)
+}
+
+// heardReason is the error of another program, by its words.
+func heardReason(text string) error {
+	for _, cause := range []error{unix.ENOSPC, unix.EDQUOT} {
+		if strings.Contains(text, cause.Error()) {
+			return fmt.Errorf("%s: %w", strings.TrimSuffix(text, ": "+cause.Error()), cause)
+		}
+	}
+	return errors.New(text)
 }
 
 // Open implements Gateways. The program is not started before it is needed, but
@@ -52,7 +63,7 @@ func (p Program) Open(_ context.Context, s Setup, record cofferdam.Recorder) (Wa
 	if err != nil {
 		return nil, p.unusable(err)
 	}
-	return &far{program: p, held: held, setup: s, record: record, kept: -1}, nil
+	return &far{program: p, held: held, setup: s, record: record, kept: -1, patience: endPatience}, nil
 }
 
 func (p Program) unusable(err error) error {
@@ -77,6 +88,8 @@ type far struct {
 	record  cofferdam.Recorder
 	box     Box
 	over    chan struct{} // closed when nobody serves any more; nil: never connected
+
+	patience time.Duration // endPatience
 
 	mu     sync.Mutex
 	ended  bool     // guarded by mu
@@ -119,9 +132,11 @@ func (f *far) serve() {
 	cmd, err := f.start()
 	if err == nil && cmd != nil {
 		talk := f.write()
-		if errors.Is(talk, ErrFull) {
-			f.kill()
+		patience := f.patience // nobody hears it: it ends by itself
+		if said := (*cofferdam.Error)(nil); errors.As(talk, &said) {
+			patience = 0
 		}
+		time.AfterFunc(patience, f.kill) // by then it may have ended
 		err = reason(talk, cmd.Wait())
 	}
 	if tap := f.lose(err, cmd != nil); tap != nil {
@@ -137,10 +152,7 @@ func (f *far) lose(err error, started bool) *os.File {
 		err = errors.New("it ended before the run")
 	}
 	if known := (*cofferdam.Error)(nil); err != nil && !errors.As(err, &known) {
-		err = &cofferdam.Error{
-			Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "network of this run", Reason: "its program ended: " + err.Error(),
-			Hint: "run the command again; what had passed is on record", Err: err,
-		}
+		err = gone("ended", err)
 	}
 	f.failed = err
 	if f.ended || err == nil || f.box.Lost == nil {
@@ -232,11 +244,24 @@ func (f *far) write() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	closed := f.talk.Close()
-	if errors.Is(err, io.EOF) {
+	if closed := f.talk.Close(); errors.Is(err, io.EOF) {
 		return closed
 	}
-	return err
+	return misspoken(err)
+}
+
+// misspoken is an error of a talk that goes on: a program that says what it may not, or
+// does not listen, serves no more. Other errors stay as they are.
+func misspoken(err error) error {
+	if known := (*cofferdam.Error)(nil); errors.As(err, &known) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return err
+	}
+	return gone("did not keep to the talk", err)
+}
+
+// gone is why there is no network any more.
+func gone(what string, err error) error {
+	return &cofferdam.Error{Op: "local.Run", Kind: cofferdam.Unavailable, Subject: "network of this run", Reason: "its program " + what + ": " + err.Error(), Hint: "run the command again; what had passed is on record", Err: err}
 }
 
 // tell says what is to be served, and that it is over if that came first: a program
@@ -247,7 +272,7 @@ func (f *far) tell() error {
 	defer f.mu.Unlock()
 	f.told = true
 	if err == nil && f.ended {
-		err = Send(f.talk, Answer{End: true})
+		err = f.say(Answer{End: true})
 	}
 	return err
 }
@@ -255,6 +280,13 @@ func (f *far) tell() error {
 func (f *far) answer(a Answer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.say(a)
+}
+
+// say tells the program something, which a program that does not listen must not hold
+// up: nor the end of the run with it. f.mu is held.
+func (f *far) say(a Answer) error {
+	_ = f.talk.SetWriteDeadline(time.Now().Add(f.patience)) // it can be waited for
 	return Send(f.talk, a)
 }
 
@@ -275,7 +307,7 @@ func (f *far) End() {
 		_ = f.tap.SetReadDeadline(time.Now()) // it can be waited for
 	}
 	if f.told {
-		_ = Send(f.talk, Answer{End: true}) // or it has ended
+		_ = f.say(Answer{End: true}) // or it has ended
 	}
 }
 
@@ -288,7 +320,7 @@ func (f *far) Close() error {
 	defer f.held.Close() // it was only read
 	select {
 	case <-f.over:
-	case <-time.After(endPatience):
+	case <-time.After(f.patience):
 		f.mu.Lock()
 		if f.talk != nil {
 			f.kill()

@@ -28,6 +28,17 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
+// TestHeardReason: a full disk that another program tells of in words is one.
+func TestHeardReason(t *testing.T) {
+	err := heardReason("authority: write ca.pem: " + unix.ENOSPC.Error())
+	if !errors.Is(err, unix.ENOSPC) || err.Error() != "authority: write ca.pem: "+unix.ENOSPC.Error() {
+		t.Errorf("%v", err)
+	}
+	if err := heardReason("it is no authority"); errors.Is(err, unix.ENOSPC) || err.Error() != "it is no authority" {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestHeldProgram: what is started is what was there before the command began,
 // whatever the command makes of that file, of its name or of another name of it.
 func TestHeldProgram(t *testing.T) {
@@ -101,7 +112,7 @@ func TestEndBeforeSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	f := &far{talk: talk, setup: Setup{Version: Version}}
+	f := &far{talk: talk, setup: Setup{Version: Version}, patience: endPatience}
 	f.End()
 	if err := f.tell(); err != nil {
 		t.Fatal(err)
