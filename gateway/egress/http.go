@@ -156,15 +156,12 @@ func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.
 		}
 	}()
 	f.proxy.ServeHTTP(x.received, r)
-	// By now the client has its answer and may have closed the connection: that is
-	// no reason to say that it was cut.
-	switch {
-	case x.err != nil && !x.gone:
-		o.Status = gateway.Failed
-	case x.err == nil && f.caller.Live.Err() == nil:
-		o.Status = gateway.OK
+	if x.err != nil && !x.gone {
+		// By now the client has its answer and may have closed the connection:
+		// that is no reason to say that it was cut.
+		return gateway.Outcome{Status: gateway.Failed}, x.err
 	}
-	return o, x.err
+	return gateway.Outcome{}, x.err
 }
 
 func (x *exchange) fields(f *forwarder) map[string]string {
