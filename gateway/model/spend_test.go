@@ -93,7 +93,7 @@ const priced = "gpt-4o" // 2.50 and 10 dollars: any model with a list price woul
 func TestBudgetStopsBeforeTheCall(t *testing.T) {
 	for name, d := range dialects() {
 		for what, limits := range map[string]cofferdam.Budget{
-			"tokens": {Tokens: 600}, "microdollars": {Cost: 4000}, "model calls": {Calls: 2},
+			"tokens": {Tokens: 600}, "$0.004": {Cost: 4000}, "model calls": {Calls: 2},
 		} {
 			url, n := counting(t, d.whole)
 			b := of(t, d.provider, url, nil)
@@ -134,7 +134,7 @@ func TestBudgetStopsBeforeTheCall(t *testing.T) {
 // provider's connection ends, and so does the box's, without a proper end.
 func TestStreamIsCutBeforeTheLimit(t *testing.T) {
 	for name, d := range dialects() {
-		for what, limits := range map[string]cofferdam.Budget{"tokens": {Tokens: 1000}, "microdollars": {Cost: 10_000}} {
+		for what, limits := range map[string]cofferdam.Budget{"tokens": {Tokens: 1000}, "$0.01": {Cost: 10_000}} {
 			gone := make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(gone)
