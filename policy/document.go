@@ -3,7 +3,6 @@ package policy
 import (
 	"bytes"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -61,6 +60,12 @@ const (
 //	mode = "log-only"              # of a deny or ask alone
 //	why = "the agent reads issues"
 //
+//	[[merge.rule]]                 # and of every section but egress: names in the place of hosts
+//	id = "main"
+//	effect = "ask"
+//	names = ["refs/heads/main"]
+//	people = 2
+//
 //	[cedar]
 //	text = '''forbid (…);'''
 //
@@ -100,15 +105,15 @@ type documentFile struct {
 		sectionFile
 		Rule []ruleFile `toml:"rule"`
 	} `toml:"egress"`
-	Git    *sectionFile `toml:"git"`
-	Model  *sectionFile `toml:"model"`
-	Tool   *sectionFile `toml:"tool"`
-	Secret *sectionFile `toml:"secret"`
-	Exec   *sectionFile `toml:"exec"`
-	File   *sectionFile `toml:"file"`
-	Port   *sectionFile `toml:"port"`
-	Box    *sectionFile `toml:"box"`
-	Merge  *sectionFile `toml:"merge"`
+	Git    *namesFile `toml:"git"`
+	Model  *namesFile `toml:"model"`
+	Tool   *namesFile `toml:"tool"`
+	Secret *namesFile `toml:"secret"`
+	Exec   *namesFile `toml:"exec"`
+	File   *namesFile `toml:"file"`
+	Port   *namesFile `toml:"port"`
+	Box    *namesFile `toml:"box"`
+	Merge  *namesFile `toml:"merge"`
 	Cedar  struct {
 		Text string `toml:"text"`
 	} `toml:"cedar"`
@@ -120,6 +125,22 @@ type sectionFile struct {
 	Ask   []string  `toml:"ask"`
 	Allow *[]string `toml:"allow"`
 	Limit *[]string `toml:"limit"`
+}
+
+// namesFile is a section whose entries are names; its rules are those of egress,
+// with names in the place of hosts and requests.
+type namesFile struct {
+	sectionFile
+	Rule []namesRule `toml:"rule"`
+}
+
+type namesRule struct {
+	ID     string   `toml:"id"`
+	Effect Effect   `toml:"effect"`
+	Names  []string `toml:"names"`
+	People int      `toml:"people"`
+	Mode   Mode     `toml:"mode"`
+	Why    string   `toml:"why"`
 }
 
 type ruleFile struct {
@@ -202,14 +223,14 @@ func (d *Document) addSections(f documentFile, presets map[string][]string) erro
 			return err
 		}
 		for i, r := range f.Egress.Rule {
-			if err := d.addRule(i, r, presets); err != nil {
+			if err := d.addRule(Egress, i, r, presets); err != nil {
 				return err
 			}
 		}
 	}
 	for _, s := range []struct {
 		name Section
-		file *sectionFile
+		file *namesFile
 	}{
 		{Git, f.Git},
 		{Models, f.Model},
@@ -224,8 +245,14 @@ func (d *Document) addSections(f documentFile, presets map[string][]string) erro
 		if s.file == nil {
 			continue
 		}
-		if err := d.addLists(s.name, *s.file, nil); err != nil {
+		if err := d.addLists(s.name, s.file.sectionFile, nil); err != nil {
 			return err
+		}
+		for i, r := range s.file.Rule {
+			long := ruleFile{ID: r.ID, Effect: r.Effect, Hosts: r.Names, People: r.People, Mode: r.Mode, Why: r.Why}
+			if err := d.addRule(s.name, i, long, nil); err != nil {
+				return err
+			}
 		}
 	}
 	if len(d.Rules) > maxRules {
@@ -351,9 +378,12 @@ func (r Rule) checkEffect() error {
 	return nil
 }
 
-// addRule adds a rule of the long form, one for each of its hosts.
-func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error {
-	where := fmt.Sprintf("egress.rule %d (%q)", i+1, shorten(f.ID))
+// addRule adds a rule of the long form, one for each of its hosts or names.
+func (d *Document) addRule(s Section, i int, f ruleFile, presets map[string][]string) error {
+	where, key := fmt.Sprintf("%s.rule %d (%q)", s, i+1, shorten(f.ID)), "names"
+	if s == Egress {
+		key = "hosts"
+	}
 	switch {
 	case f.ID == "" || !ruleID.MatchString(f.ID):
 		return fmt.Errorf("%s: it needs an id of 1 to 64 letters, digits and hyphens", where)
@@ -366,7 +396,7 @@ func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error
 	case f.People < 0 || f.People > 2 || f.People > 0 && f.Effect != Ask:
 		return fmt.Errorf("%s: people is 1 or 2, of an ask alone", where)
 	case len(f.Hosts) == 0:
-		return fmt.Errorf("%s: hosts is missing, which could be read as all or as none", where)
+		return fmt.Errorf("%s: %s is missing, which could be read as all or as none", where, key)
 	case len(f.Why) > maxPattern:
 		return fmt.Errorf("%s: why is longer than %d bytes", where, maxPattern)
 	}
@@ -374,13 +404,13 @@ func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	d.note(&d.Allows, Egress, f.Effect == Allow)
-	d.note(&d.Limits, Egress, f.Effect == Limit)
+	d.note(&d.Allows, s, f.Effect == Allow)
+	d.note(&d.Limits, s, f.Effect == Limit)
 	n := 0
 	for _, host := range f.Hosts {
-		rules, err := parseEntry(Egress, host, presets)
+		rules, err := parseEntry(s, host, presets)
 		if err != nil {
-			return fmt.Errorf("%s: hosts: %q: %w", where, shorten(host), err)
+			return fmt.Errorf("%s: %s: %q: %w", where, key, shorten(host), err)
 		}
 		for _, r := range rules {
 			n++
@@ -402,82 +432,4 @@ func (d *Document) addRule(i int, f ruleFile, presets map[string][]string) error
 		}
 	}
 	return nil
-}
-
-// addTests reads the examples.
-func (d *Document) addTests(files []testFile) error {
-	if len(files) > maxTests {
-		return fmt.Errorf("it has more than %d tests", maxTests)
-	}
-	for i, f := range files {
-		t := Test{Name: f.Name, Expect: f.Expect, Line: i + 1}
-		if t.Name == "" {
-			t.Name = fmt.Sprintf("test %d", i+1)
-		}
-		if f.Expect != Allow && f.Expect != Ask && f.Expect != Deny {
-			return fmt.Errorf("test %d: expect is allow, ask or deny, not %q", i+1, shorten(string(f.Expect)))
-		}
-		var err error
-		switch {
-		case f.URL != "" && f.On == "":
-			t.Query, err = ParseURL(f.URL, f.Method)
-			if f.Action != "" {
-				t.Query.Action = f.Action
-			}
-		case f.URL == "" && f.On != "":
-			t.Query, err = ParseAct(f.Action, f.On)
-		default:
-			err = fmt.Errorf("it has either a url, or an action and what it is on")
-		}
-		if err != nil {
-			return fmt.Errorf("test %d: %w", i+1, err)
-		}
-		d.Tests = append(d.Tests, t)
-	}
-	return nil
-}
-
-// ParseURL returns the question of a request to an absolute http or https URL;
-// method "" is GET.
-func ParseURL(text, method string) (Query, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Opaque != "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https") {
-		return Query{}, fmt.Errorf("%q is no http or https address of a host", shorten(text))
-	}
-	q := Query{Action: HTTP, Host: cofferdam.ParseHost(u.Hostname()), Method: "GET", Path: u.EscapedPath(), Port: 443}
-	if method != "" {
-		q.Method = strings.ToUpper(method)
-	}
-	if q.Path == "" {
-		q.Path = "/"
-	}
-	if u.Scheme == "http" {
-		q.Port = 80
-	}
-	if p := u.Port(); p != "" {
-		if q.Port, err = parsePort(p); err != nil {
-			return Query{}, err
-		}
-	}
-	return q, CheckHost(q.Host)
-}
-
-// ParseAct returns the question of an action about anything but a host.
-func ParseAct(action, on string) (Query, error) {
-	q := Query{Action: action}
-	switch s := sectionOf(action); {
-	case s == "" || s == Egress:
-		return q, fmt.Errorf("%q is no action with a name; give a url for requests", shorten(action))
-	case on == "":
-		return q, fmt.Errorf("%s of nothing cannot be asked", action)
-	case action == Fetch:
-		q.Repo = cofferdam.RepoID(on)
-	case action == Push || action == Land:
-		q.Ref = cofferdam.Ref(on)
-	case action == Call:
-		q.Model = on
-	default:
-		q.Name = on
-	}
-	return q, nil
 }

@@ -37,13 +37,27 @@ const (
 	Call    = "call"    // call the model provider
 	Invoke  = "invoke"  // call a tool
 	Use     = "use"     // have a secret attached
-	Run     = "run"     // start a program on request of a caller outside the box
+	Run     = "run"     // start a command in a box; its name says who wants it, not what it is
 	Read    = "read"    // a file of the box, from outside
 	Write   = "write"
-	Expose  = "expose" // show a port of the box to people
-	Fork    = "fork"   // make a box from a snapshot
-	Land    = "land"   // move a base branch
+	Expose  = "expose"  // show a port of the box to people
+	Fork    = "fork"    // make a box from a snapshot
+	Restore = "restore" // put a workspace back to a checkpoint
+	Land    = "land"    // move a base branch
 )
+
+// Who a command is started for, as a question about Run names it. Nothing looks
+// at the command.
+const (
+	ByAgent    = "agent"    // the agent's own program, and what the tools of ours start
+	ByCheck    = "check"    // a check of the task
+	BySetup    = "setup"    // making an environment, and what it wants in each new box
+	ByPlatform = "platform" // the platform's own steps: the checkout, what is handed over
+	ByPerson   = "person"   // nobody yet: people have no shell in a box
+)
+
+// OwnTools is the server in the names of the tools of our own agent: own:shell.
+const OwnTools = "own"
 
 // Query is one question. It goes on record with its decision, as JSON, so that it
 // can be asked again of another policy; fields that are not the action's own are
@@ -61,7 +75,7 @@ type Query struct {
 	Delete bool             `json:"delete,omitempty"` // push
 	Force  bool             `json:"force,omitempty"`  // push: not a fast-forward
 	Model  string           `json:"model,omitempty"`  // call: name of the model provider entry
-	Name   string           `json:"name,omitempty"`   // invoke: SERVER:TOOL; use, run, read, write, expose, fork: what is acted on
+	Name   string           `json:"name,omitempty"`   // invoke: SERVER:TOOL; use, run, read, write, expose, fork, restore: what is acted on
 	Args   json.RawMessage  `json:"args,omitempty"`   // invoke: the arguments as they will be sent, a JSON object
 }
 

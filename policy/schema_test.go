@@ -86,7 +86,7 @@ ask = ["github:create_issue"]
 [secret]
 ask = ["npm-token"]
 [exec]
-deny = ["sudo"]
+deny = ["person"]
 [file]
 allow = ["read:/work/**"]
 deny = ["write:/work/.git/**"]
@@ -115,10 +115,11 @@ func everyQuery() []Query {
 		{Action: Call, Model: "m"},
 		{Action: Invoke, Name: "github:list_issues", Args: []byte(`{"owner":"acme","labels":["a","b"],"n":1.5,"deep":{"x":true,"y":null}}`)},
 		{Action: Use, Name: "npm-token"},
-		{Action: Run, Name: "make"},
+		{Action: Run, Name: ByPerson},
 		{Action: Read, Name: "/work/a"},
 		{Action: Write, Name: "/work/a"},
 		{Action: Expose, Name: "8080"},
 		{Action: Fork, Name: "snap"},
+		{Action: Restore, Name: "snap"},
 	}
 }

@@ -17,11 +17,11 @@ const (
 	Models Section = "model"  // names of models
 	Tools  Section = "tool"   // SERVER:TOOL
 	Secret Section = "secret" // names of secrets
-	Exec   Section = "exec"   // names of programs
+	Exec   Section = "exec"   // who has a command started: agent, check, setup, platform, person
 	Files  Section = "file"   // read:PATH, write:PATH
 	Ports  Section = "port"   // numbers of ports that are shown to people
-	Boxes  Section = "box"    // fork:NAME of a snapshot
-	Merges Section = "merge"  // land:REF
+	Boxes  Section = "box"    // fork:NAME and restore:NAME of a checkpoint
+	Merges Section = "merge"  // full names of refs, land: before it or not
 )
 
 // section is what the engine knows of one.
@@ -42,7 +42,7 @@ var sections = map[Section]section{
 	Exec:   {[]string{Run}, "Program", '/'},
 	Files:  {[]string{Read, Write}, "File", '/'},
 	Ports:  {[]string{Expose}, "Port", '/'},
-	Boxes:  {[]string{Fork}, "Box", '/'},
+	Boxes:  {[]string{Fork, Restore}, "Box", '/'},
 	Merges: {[]string{Land}, "Ref", '/'},
 }
 
@@ -60,6 +60,8 @@ var byAction = func() map[string]Section {
 // sectionOf returns the section of an action; "" if there is no such action.
 func sectionOf(action string) Section { return byAction[action] }
 
+var starters = []string{ByAgent, ByCheck, BySetup, ByPlatform, ByPerson}
+
 // maxPattern bounds a pattern and the text it is compared with, in bytes.
 const maxPattern = 1024
 
@@ -76,6 +78,9 @@ func parseName(s Section, entry string) (Rule, error) {
 		}
 		r.Action, r.Pattern = action, rest
 	}
+	if s == Merges {
+		r.Pattern = strings.TrimPrefix(entry, Land+":")
+	}
 	p := r.Pattern
 	switch {
 	case p == "":
@@ -88,6 +93,10 @@ func parseName(s Section, entry string) (Rule, error) {
 		return Rule{}, fmt.Errorf(`only * stands for other text; ? [ ] and \ have no meaning here`)
 	case strings.Contains(strings.TrimSuffix(p, "**"), "**"):
 		return Rule{}, fmt.Errorf("** may only stand at the end")
+	case s == Merges && !strings.HasPrefix(p, "refs/") && !strings.HasPrefix(p, "*"): // it would match nothing, and deny nothing
+		return Rule{}, fmt.Errorf("it is no full name of a ref, such as refs/heads/main")
+	case s == Exec && !strings.Contains(p, "*") && !slices.Contains(starters, p): // so would this
+		return Rule{}, fmt.Errorf("it is none of %s", strings.Join(starters, ", "))
 	case s == Files && !strings.HasPrefix(p, "/"):
 		return Rule{}, fmt.Errorf("it is no absolute path")
 	case s == Files && path.Clean(strings.TrimSuffix(p, "**")) != strings.TrimSuffix(strings.TrimSuffix(p, "**"), "/") && p != "/**":

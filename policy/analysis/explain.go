@@ -84,8 +84,8 @@ func smallest(q policy.Query) (entry, rule string) {
 		return fmt.Sprintf("[file]\nallow = [%q]", q.Action+":"+q.Name), ""
 	case policy.Expose:
 		return fmt.Sprintf("[port]\nallow = [%q]", q.Name), ""
-	case policy.Fork:
-		return fmt.Sprintf("[box]\nallow = [%q]", q.Name), ""
+	case policy.Fork, policy.Restore:
+		return fmt.Sprintf("[box]\nallow = [%q]", q.Action+":"+q.Name), ""
 	}
 	return "", ""
 }
