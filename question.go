@@ -38,6 +38,7 @@ type Question struct {
 	Reason   string        `json:"reason"` // why policy asks; of an end, why
 	Story    string        `json:"story,omitempty"`
 	Needs    int           `json:"needs"` // people who have to allow it: 1 or 2
+	Proposed *Bounds       `json:"proposed,omitempty"` // what an agent asks to have opened, and Bytes are its words why; an answer stays within it
 	State    QuestionState `json:"state"`
 	Answers  []Answer      `json:"answers,omitempty"`
 	Used     int           `json:"used"`
@@ -63,5 +64,5 @@ type Bounds struct {
 	Entry   string  `json:"entry"`           // as in a list of the policy's section, such as api.example.com
 	Seconds float64 `json:"seconds"`         // 1 to 86,400
 	Uses    int     `json:"uses,omitempty"`  // acts; 0: as many as fit in the time
-	Bytes   int64   `json:"bytes,omitempty"` // both ways; 0: as the task's budget has it. Refused as long as nobody counts them
+	Bytes   int64   `json:"bytes,omitempty"` // sent by the box and received, together; 0: as the task's budget has it. Of hosts alone
 }

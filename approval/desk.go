@@ -29,7 +29,8 @@ const (
 	MaxComment  = 4096             // bytes
 	MaxOpen     = 86_400           // seconds for which an answer opens something
 	MaxUses     = 100_000          // acts that it opens
-	maxWaiting  = 10_000           // questions that wait at a time, of all tasks
+	MaxBytes    = 1_000_000_000_000
+	maxWaiting  = 10_000 // questions that wait at a time, of all tasks
 )
 
 // Store keeps questions. Errors are *cofferdam.Error.
@@ -48,6 +49,13 @@ type Store interface {
 	// UseOpening takes one of the acts that the answers to a question opened; a
 	// conflict if there is none left.
 	UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error
+	// TakeBytes takes n of the bytes that the answers to a question opened, of at
+	// most so many, or with n below zero gives some back; a conflict if so many are
+	// not left.
+	TakeBytes(ctx context.Context, id cofferdam.QuestionID, n, most int64) error
+	// EndOpening ends for good what the answers to a question opened; NotFound if it
+	// was ended before.
+	EndOpening(ctx context.Context, id cofferdam.QuestionID, at time.Time, reason string) error
 	// EndQuestion ends an open question; one that is not open stays as it is.
 	EndQuestion(ctx context.Context, id cofferdam.QuestionID, state cofferdam.QuestionState, reason string) error
 	// OpenQuestions returns those of all projects that wait.
@@ -236,7 +244,7 @@ func (d *Desk) Answer(ctx context.Context, scope cofferdam.Scope, id string, see
 	}
 	fields := map[string]string{"allow": fmt.Sprint(a.Allow), "proof": a.Proof, "hash": string(q.Hash), "state": string(state)}
 	if b := a.Bounds; b != nil {
-		fields["entry"], fields["seconds"], fields["uses"] = b.Entry, fmt.Sprint(b.Seconds), fmt.Sprint(b.Uses)
+		fields["entry"], fields["seconds"], fields["uses"], fields["bytes"] = b.Entry, fmt.Sprint(b.Seconds), fmt.Sprint(b.Uses), fmt.Sprint(b.Bytes)
 	}
 	if err := d.record(ctx, q, cofferdam.EventApprovalAnswer, a.By, fields); err != nil {
 		return q, err
@@ -285,14 +293,14 @@ func (d *Desk) answerable(op string, q cofferdam.Question, seen cofferdam.Digest
 		return conflict("its time is over", "the agent may ask again")
 	}
 	if b := a.Bounds; b != nil {
-		if why := outOfBounds(*b, a.Allow); why != "" {
+		if why := outOfBounds(*b, a.Allow, q.Action); why != "" {
 			return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "bounds", Reason: why, Hint: "allow the one act alone, or say what is opened and for how long"}
 		}
 	}
 	return nil
 }
 
-func outOfBounds(b cofferdam.Bounds, allow bool) string {
+func outOfBounds(b cofferdam.Bounds, allow bool, action string) string {
 	switch {
 	case !allow:
 		return "a no opens nothing"
@@ -302,16 +310,12 @@ func outOfBounds(b cofferdam.Bounds, allow bool) string {
 		return fmt.Sprintf("%g is not from 1 to %d seconds", b.Seconds, MaxOpen)
 	case b.Uses < 0 || b.Uses > MaxUses:
 		return fmt.Sprintf("%d is not from 1 to %d acts; 0: no bound", b.Uses, MaxUses)
-	case b.Bytes != 0:
-		return "nobody counts the bytes of an opening yet"
+	case b.Bytes < 0 || b.Bytes > MaxBytes:
+		return fmt.Sprintf("%d is not from 1 to %d bytes; 0: no bound", b.Bytes, int64(MaxBytes))
+	case b.Bytes > 0 && action != "request" && action != "connect":
+		return "the bytes of hosts alone are counted"
 	}
 	return ""
-}
-
-// UseOpening takes one of the acts that the answers to a question opened, of at
-// most so many; a conflict if there is none left.
-func (d *Desk) UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error {
-	return d.o.Store.UseOpening(ctx, id, most)
 }
 
 // Use takes the one act that the answer to id lets pass: hash is that of what is

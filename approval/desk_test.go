@@ -15,8 +15,9 @@ import (
 
 // memory is a Store of this test.
 type memory struct {
-	mu  sync.Mutex
-	all []cofferdam.Question
+	mu    sync.Mutex
+	all   []cofferdam.Question
+	ended map[cofferdam.QuestionID]bool // openings
 }
 
 func (m *memory) Tally(_ context.Context, task cofferdam.TaskID, hash cofferdam.Digest, since time.Time) (all, recent int, denied time.Time, err error) {
@@ -91,6 +92,18 @@ func (m *memory) UseAnswer(_ context.Context, id cofferdam.QuestionID, hash coff
 
 func (m *memory) UseOpening(context.Context, cofferdam.QuestionID, int) error { return nil }
 
+func (m *memory) TakeBytes(context.Context, cofferdam.QuestionID, int64, int64) error { return nil }
+
+func (m *memory) EndOpening(_ context.Context, id cofferdam.QuestionID, _ time.Time, _ string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended[id] {
+		return &cofferdam.Error{Kind: cofferdam.NotFound}
+	}
+	m.ended[id] = true
+	return nil
+}
+
 func (m *memory) EndQuestion(_ context.Context, id cofferdam.QuestionID, state cofferdam.QuestionState, reason string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +160,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{store: &memory{}, record: &record{}, policy: "p-1", told: make(chan cofferdam.Question, 1000)}
+	l := &lab{store: &memory{ended: map[cofferdam.QuestionID]bool{}}, record: &record{}, policy: "p-1", told: make(chan cofferdam.Question, 1000)}
 	d, err := New(Options{
 		Store: l.store, Record: l.record, Told: func(q cofferdam.Question) { l.told <- q },
 		Policy: func(context.Context, cofferdam.SessionID) (cofferdam.Digest, error) { return l.policy, nil },
@@ -405,7 +418,8 @@ func TestOpenUnasked(t *testing.T) {
 			"no entry":   opens(&cofferdam.Bounds{Seconds: 60}, person("ann", true)),
 			"no time":    opens(&cofferdam.Bounds{Entry: "a.test"}, person("ann", true)),
 			"too long":   opens(&cofferdam.Bounds{Entry: "a.test", Seconds: MaxOpen + 1}, person("ann", true)),
-			"bytes":      opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Bytes: 1}, person("ann", true)),
+			"bytes":      opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Bytes: MaxBytes + 1}, person("ann", true)),
+			"less bytes": opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Bytes: -1}, person("ann", true)),
 			"no uses":    opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60, Uses: -1}, person("ann", true)),
 			"no proof":   opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, cofferdam.Answer{By: cofferdam.Principal{Kind: cofferdam.Person, Name: "ann"}}),
 			"an agent":   opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, cofferdam.Answer{By: cofferdam.Principal{Kind: cofferdam.Agent, Name: "x"}, Proof: "password"}),

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"errors"
 
 	"cofferdam"
 )
@@ -26,4 +27,30 @@ func (d *Desk) Open(ctx context.Context, q cofferdam.Question, a cofferdam.Answe
 	}
 	defer d.forget(q.ID)
 	return d.Answer(ctx, q.Scope, string(q.ID), q.Hash, a)
+}
+
+// UseOpening takes one of the acts that the answers to a question opened, of at
+// most so many; a conflict if there is none left.
+func (d *Desk) UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error {
+	return d.o.Store.UseOpening(ctx, id, most)
+}
+
+// TakeBytes takes n of the bytes that the answers to a question opened, of at most
+// so many, or with n below zero gives some back; a conflict if so many are not left.
+func (d *Desk) TakeBytes(ctx context.Context, id cofferdam.QuestionID, n, most int64) error {
+	return d.o.Store.TakeBytes(ctx, id, n, most)
+}
+
+// EndOpening ends what the answers to a question of a task opened, on record, once.
+func (d *Desk) EndOpening(ctx context.Context, scope cofferdam.Scope, id cofferdam.QuestionID, why string) error {
+	q, err := d.o.Store.Question(ctx, scope, string(id))
+	if err != nil {
+		return err
+	}
+	err = d.o.Store.EndOpening(ctx, id, d.o.Now().UTC(), why)
+	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
+		return nil
+	}
+	platform := cofferdam.Principal{Kind: cofferdam.Platform, Name: "approval"}
+	return errors.Join(err, d.record(ctx, q, cofferdam.EventApprovalEnd, platform, map[string]string{"state": "used up", "why": why}))
 }

@@ -19,8 +19,6 @@ const (
 	RuleMoved   = "policy-changed" // between question and act
 	RuleUnshown = "cannot-be-shown"
 
-	fieldAnswer   = "approval" // id of the question
-	fieldAnswers  = "allowed_by"
 	fieldUnopened = "not_opened" // why an answer opens nothing beyond its act
 )
 
@@ -33,6 +31,11 @@ type Asker interface {
 	// UseOpening takes one of the acts that an answer opened, of at most so many;
 	// a Conflict if there is none left.
 	UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error
+	// TakeBytes takes n of the bytes that an answer opened, of at most so many, or
+	// gives back with n below zero; a Conflict if so many are not left.
+	TakeBytes(ctx context.Context, id cofferdam.QuestionID, n, most int64) error
+	// EndOpening ends what an answer opened for good, and says why on record.
+	EndOpening(ctx context.Context, scope cofferdam.Scope, id cofferdam.QuestionID, why string) error
 }
 
 // Shown is what a person sees of an act: its exact bytes.
@@ -58,7 +61,8 @@ func digest(b []byte) cofferdam.Digest {
 // The answer is used up by it, and what it opens beyond this act is open then.
 func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base cofferdam.Digest) (cofferdam.Event, cofferdam.Decision, error) {
 	refuse := func(rule, reason, hint string) (cofferdam.Event, cofferdam.Decision, error) {
-		d.Verdict, d.Rule, d.Reason, d.Hint, d.Policy = cofferdam.Refused, rule, reason, hint, c.Policy.Digest()
+		now := c.Policy.Set()
+		d.Verdict, d.Rule, d.Reason, d.Hint, d.Policy, d.Base = cofferdam.Refused, rule, reason, hint, now.Digest(), now.Base()
 		r.Query = policy.Query{}
 		e, err := record(ctx, c, r, d)
 		return e, d, err
@@ -110,7 +114,7 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base c
 		return refuse(RuleAnswer, reason, hint)
 	}
 	d.Verdict = cofferdam.Allowed
-	r.Fields = with(r.Fields, fieldAnswer, string(q.ID), fieldAnswers, people(q))
+	r.Fields = with(r.Fields, cofferdam.FieldAnswer, string(q.ID), cofferdam.FieldAnswers, people(q))
 	r.Durable, r.Query = true, policy.Query{} // policy's own answer is on record: that it asked
 	e, err := record(ctx, c, r, d)
 	return e, d, err
@@ -124,7 +128,7 @@ func question(c *Caller, r Request, d cofferdam.Decision, s Shown) cofferdam.Que
 		panic(fmt.Sprintf("gateway: a question always marshals: %v", err)) // texts and numbers; arguments are JSON already
 	}
 	return cofferdam.Question{
-		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.Actor, Source: r.Source, Action: r.Query.Action, Resource: r.Resource,
+		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.event(r).Actor, Source: r.Source, Action: r.Query.Action, Resource: r.Resource,
 		Bytes: s.Bytes, Size: s.Size, Target: s.Target, Hash: digest(all), Policy: d.Policy, Rule: d.Rule, Reason: d.Reason, Needs: max(d.People, 1),
 	}
 }

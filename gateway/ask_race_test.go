@@ -44,6 +44,14 @@ func (c *crowd) UseOpening(context.Context, cofferdam.QuestionID, int) error {
 	return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "nothing is open"}
 }
 
+func (c *crowd) TakeBytes(context.Context, cofferdam.QuestionID, int64, int64) error {
+	return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "nothing is open"}
+}
+
+func (c *crowd) EndOpening(context.Context, cofferdam.Scope, cofferdam.QuestionID, string) error {
+	return nil
+}
+
 // TestAnswersPolicyAndUseAtOnce: while the policy goes to and fro between asking
 // and denying, an act passes only by an answer of its own, once, that was given
 // under the policy by which the act is judged; all others are refused, on record.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,10 @@ type desk struct {
 	uses   map[cofferdam.Digest]int // that are left
 	opened map[cofferdam.QuestionID]int
 	bounds *cofferdam.Bounds // of the answer
+
+	mu    sync.Mutex
+	bytes map[cofferdam.QuestionID]int64 // guarded by mu
+	ended []string                       // guarded by mu
 }
 
 func (d *desk) Ask(_ context.Context, q cofferdam.Question) (cofferdam.Question, error) {
@@ -50,6 +55,26 @@ func (d *desk) UseOpening(_ context.Context, id cofferdam.QuestionID, most int) 
 		return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "used up"}
 	}
 	d.opened[id]++
+	return nil
+}
+
+func (d *desk) TakeBytes(_ context.Context, id cofferdam.QuestionID, n, most int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bytes == nil {
+		d.bytes = map[cofferdam.QuestionID]int64{}
+	}
+	if d.bytes[id]+n > most {
+		return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "used up"}
+	}
+	d.bytes[id] += n
+	return nil
+}
+
+func (d *desk) EndOpening(_ context.Context, _ cofferdam.Scope, id cofferdam.QuestionID, why string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = append(d.ended, string(id)+" "+why)
 	return nil
 }
 

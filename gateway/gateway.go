@@ -96,17 +96,21 @@ type Handler interface {
 
 // Request is one act of a box, ready to be judged.
 type Request struct {
-	Source   string            // the room: egress, git, model
-	Kind     string            // event kind: cofferdam.EventRequest …
-	Resource string            // for people and the record
-	Query    policy.Query      // what policy is asked
-	Fields   map[string]string // for the record; redacted by the recorder
-	Durable  bool              // synced before it happens: ref moves, credentials
+	Source   string              // the room: egress, git, model
+	Actor    cofferdam.Principal // who does it; zero: the caller
+	Kind     string              // event kind: cofferdam.EventRequest …
+	Resource string              // for people and the record
+	Query    policy.Query        // what policy is asked
+	Fields   map[string]string   // for the record; redacted by the recorder
+	Durable  bool                // synced before it happens: ref moves, credentials
 	// Show returns what a person has to see before they allow it; nil: what
 	// Resource and Query say is all there is. It is called only if they are asked.
 	Show func(ctx context.Context) (Shown, error)
+	// Carries is what the act takes of an opening that people bounded in bytes; nil:
+	// nobody counts its bytes, and no such opening lets it pass.
+	Carries *Allowance
 	// Attach adds a credential to the outgoing request, after the decision is
-	// on record; nil if there is none to add.
+	// on record; nil if there is none to add. It asks policy first, by Use.
 	Attach func(ctx context.Context) error
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // givenPrefix begins the rule of what an answer opened; the question's id follows.
-const givenPrefix = "given."
+const givenPrefix = cofferdam.RuleGiven
 
 // Opening returns what the answers to a question open beyond its one act; false
 // if they open nothing. Of two people both have to open the same, and the
@@ -31,6 +31,9 @@ func Opening(q cofferdam.Question) (policy.Given, bool, error) {
 		if a.Bounds.Uses > 0 && (b.Uses == 0 || a.Bounds.Uses < b.Uses) {
 			b.Uses = a.Bounds.Uses
 		}
+		if a.Bounds.Bytes > 0 && (b.Bytes == 0 || a.Bounds.Bytes < b.Bytes) {
+			b.Bytes = a.Bounds.Bytes
+		}
 		if at.Before(a.Time) {
 			at = a.Time
 		}
@@ -45,33 +48,78 @@ func Opening(q cofferdam.Question) (policy.Given, bool, error) {
 	}
 	r.ID = givenPrefix + string(q.ID)
 	return policy.Given{
-		Rule: r, Until: at.Add(time.Duration(b.Seconds * float64(time.Second))), Uses: b.Uses, Reason: people(q) + " by " + string(q.ID),
+		Rule: r, Until: at.Add(time.Duration(b.Seconds * float64(time.Second))), Uses: b.Uses, Bytes: b.Bytes, People: n, Reason: people(q) + " by " + string(q.ID),
 	}, true, nil
 }
 
 // decide asks policy and returns the answer, and what of the policy a question
 // is bound to. An act that passes by what a person opened for a number of acts
-// takes one of them; if none is left, it is judged without that.
+// takes one of them, and of a number of bytes those that are known; if there are
+// not enough, that opening is over, and the act is judged without it.
 func decide(ctx context.Context, c *Caller, r Request) (cofferdam.Decision, cofferdam.Digest, error) {
 	for {
 		set := c.Policy.Set()
 		d := set.Decide(r.Query)
 		g, given := set.Given(d.Rule)
-		if d.Verdict != cofferdam.Allowed || !given || g.Uses == 0 || !counts(r.Query) {
+		if d.Verdict != cofferdam.Allowed || !given || !counts(r.Query) {
 			return d, set.Base(), nil
 		}
-		err := error(&cofferdam.Error{Op: "gateway.Handle", Kind: cofferdam.Conflict, Reason: "nobody counts it"})
-		if c.Ask != nil {
-			err = c.Ask.UseOpening(ctx, cofferdam.QuestionID(strings.TrimPrefix(g.ID, givenPrefix)), g.Uses)
-		}
-		if err == nil {
-			return d, set.Base(), nil
-		}
-		if cofferdam.KindOf(err) != cofferdam.Conflict {
+		why, err := draw(ctx, c, r, g)
+		if err != nil {
 			return d, "", err
 		}
-		c.Policy.end(g.ID)
+		if why == "" {
+			return d, set.Base(), nil
+		}
+		if err := c.end(ctx, g.ID, why); err != nil {
+			return d, "", err
+		}
 	}
+}
+
+// draw takes from an opening what an act needs of it; why it cannot otherwise.
+func draw(ctx context.Context, c *Caller, r Request, g policy.Given) (why string, err error) {
+	if g.Uses == 0 && g.Bytes == 0 {
+		return "", nil
+	}
+	if c.Ask == nil || g.Bytes > 0 && r.Carries == nil {
+		return "nobody counts what it opened", nil
+	}
+	if g.Bytes > 0 {
+		if err := r.Carries.draw(ctx, c, g); err != nil {
+			return conflicting(err)
+		}
+	}
+	if g.Uses == 0 {
+		return "", nil
+	}
+	err = c.Ask.UseOpening(ctx, questionOf(g), g.Uses)
+	if err != nil && r.Carries != nil {
+		r.Carries.Settle(0)
+	}
+	return conflicting(err)
+}
+
+// conflicting returns why something is used up, or that it is another error.
+func conflicting(err error) (string, error) {
+	if err != nil && cofferdam.KindOf(err) == cofferdam.Conflict {
+		why, _ := Explain(err)
+		return why, nil
+	}
+	return "", err
+}
+
+func questionOf(g policy.Given) cofferdam.QuestionID {
+	return cofferdam.QuestionID(strings.TrimPrefix(g.ID, givenPrefix))
+}
+
+// end takes away what a person opened, for good and on record.
+func (c *Caller) end(ctx context.Context, id, why string) error {
+	c.Policy.end(id)
+	if c.Ask == nil {
+		return nil
+	}
+	return c.Ask.EndOpening(context.WithoutCancel(ctx), c.Scope, cofferdam.QuestionID(strings.TrimPrefix(id, givenPrefix)), why)
 }
 
 // counts says whether an act is one of those that an opening has a number of. To

@@ -155,6 +155,14 @@ func (l locked) UseOpening(ctx context.Context, id cofferdam.QuestionID, most in
 	return l.d.UseOpening(ctx, id, most)
 }
 
+func (l locked) TakeBytes(ctx context.Context, id cofferdam.QuestionID, n, most int64) error {
+	return l.d.TakeBytes(ctx, id, n, most)
+}
+
+func (l locked) EndOpening(ctx context.Context, scope cofferdam.Scope, id cofferdam.QuestionID, why string) error {
+	return l.d.EndOpening(ctx, scope, id, why)
+}
+
 // As many people are asked as the rule wants.
 func TestHandleAsksTwoPeople(t *testing.T) {
 	c, _, d := asking(t, "[[egress.rule]]\nid = \"two\"\neffect = \"ask\"\nhosts = [\"asked.test\"]\npeople = 2\n")

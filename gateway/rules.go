@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 type Rules struct {
 	now  func() time.Time
 	held atomic.Pointer[policy.Set]
+
+	mu     sync.Mutex
+	purses map[string]*purse // of openings with a bound of bytes, by id; guarded by mu
 }
 
 // NewRules returns Rules that begin with a set.

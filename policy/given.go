@@ -14,6 +14,8 @@ type Given struct {
 	Rule             // ID names the answer
 	Until  time.Time // at the latest
 	Uses   int       // acts that may pass by it; 0: no bound. Who lets them pass counts them
+	Bytes  int64     `json:",omitempty"` // that may pass by it, both ways; 0: no bound. Who lets them pass counts them
+	People int       `json:",omitempty"` // who opened it: what a rule wants more people for it does not open; 0: one
 	Reason string    // for people: who, and for which approval
 }
 

@@ -263,7 +263,7 @@ func (s *Set) Decide(q Query) cofferdam.Decision {
 
 // decide answers q as it stands.
 func (s *Set) decide(q Query) cofferdam.Decision {
-	d := cofferdam.Decision{Verdict: cofferdam.Refused, Policy: s.digest}
+	d := cofferdam.Decision{Verdict: cofferdam.Refused, Policy: s.digest, Base: s.base}
 	if q.aboutHost() {
 		if err := CheckHost(q.Host); err != nil {
 			d.Rule, d.Reason, d.Hint = BadName, fmt.Sprintf("%q is refused: %s", shorten(string(q.Host)), err), s.hostHint(q)
@@ -319,7 +319,7 @@ func (s *Set) judge(q Query) (j judgement, would string) {
 		j.people = people // as many as the layer wants that wants most
 	}
 	if s.given != nil && liftable(j) && !s.Locked(q) {
-		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed {
+		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, j.people) {
 			return g, would
 		}
 	}
@@ -335,6 +335,12 @@ func (s *Set) ours(q Query) bool {
 // liftable says whether a person's answer counts: nothing denies it.
 func liftable(j judgement) bool {
 	return j.verdict == cofferdam.Asked || j.verdict == cofferdam.Refused && j.rule == DefaultDeny
+}
+
+// enough says whether as many people opened something as a rule wants for it.
+func (s *Set) enough(rule string, people int) bool {
+	g, _ := s.Given(rule)
+	return max(g.People, 1) >= people
 }
 
 // Locked says whether the organisation's limit leaves q out, or a layer denies

@@ -182,7 +182,11 @@ func TestPumpEndsWhenOneSideFails(t *testing.T) {
 		up, upEnd := net.Pipe()
 		done := make(chan gateway.Outcome)
 		go func() {
-			o, err := pump(caller.Live, caller, newPeekConn(boxEnd, maxHello), failing{upEnd}, netip.AddrPort{})
+			spends, err := spend(caller, 0, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			o, err := pump(caller.Live, newPeekConn(boxEnd, maxHello), failing{upEnd}, netip.AddrPort{}, spends)
 			if err != nil {
 				t.Error(err)
 			}

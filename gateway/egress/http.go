@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"cofferdam"
-	"cofferdam/budget"
 	"cofferdam/gateway"
 	"cofferdam/policy"
 )
@@ -38,7 +36,15 @@ func (g *Gateway) serveHTTP(c *gateway.Caller, p *peekConn, to gateway.Target) {
 // forward serves the requests of one connection, each judged by itself, and
 // sends them on by scheme.
 func (g *Gateway) forward(c *gateway.Caller, conn net.Conn, to gateway.Target, scheme string) {
-	h := &forwarder{gateway: g, caller: c, to: to, scheme: scheme}
+	h, end := g.forwarder(c, to, scheme)
+	defer end()
+	gateway.ServeHTTP(c, conn, h)
+}
+
+// forwarder returns what judges and forwards the requests of one connection; end
+// closes what it has open outside.
+func (g *Gateway) forwarder(c *gateway.Caller, to gateway.Target, scheme string) (h *forwarder, end func()) {
+	h = &forwarder{gateway: g, caller: c, to: to, scheme: scheme}
 	transport := &http.Transport{
 		// One connection of the box has one of its own outside: nothing that a
 		// server remembers about a connection reaches another box or name.
@@ -51,7 +57,6 @@ func (g *Gateway) forward(c *gateway.Caller, conn net.Conn, to gateway.Target, s
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
 	}
-	defer transport.CloseIdleConnections()
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:       h.rewrite,
 		Transport:     transport,
@@ -60,11 +65,11 @@ func (g *Gateway) forward(c *gateway.Caller, conn net.Conn, to gateway.Target, s
 		ErrorHandler:  h.failed,
 		ErrorLog:      log.New(io.Discard, "", 0), // the record tells of it
 		ModifyResponse: func(r *http.Response) error {
-			exchangeOf(r.Request.Context()).code.Store(int64(r.StatusCode))
+			exchangeOf(r.Request.Context()).begin(r)
 			return nil
 		},
 	}
-	gateway.ServeHTTP(c, conn, h)
+	return h, transport.CloseIdleConnections
 }
 
 // forwarder judges and forwards the requests of one connection.
@@ -82,8 +87,9 @@ type forwarder struct {
 // exchange is what one request comes to.
 type exchange struct {
 	code     atomic.Int64
-	err      error // these two are written by failed, which runs inside ServeHTTP
+	err      error // these three are written inside ServeHTTP of the proxy, by failed and by ending
 	gone     bool  // the client had given up before it failed
+	whole    bool  // the end of the answer came from the host while the client was there
 	out      *outlay
 	received *countingWriter
 }
@@ -91,6 +97,19 @@ type exchange struct {
 type exchangeKey struct{}
 
 func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{}).(*exchange) }
+
+// begin notes the head of an answer, and looks for its end.
+func (x *exchange) begin(r *http.Response) {
+	x.code.Store(int64(r.StatusCode))
+	e := &ending{ReadCloser: r.Body, x: x, client: r.Request.Context()}
+	switch {
+	case r.StatusCode == http.StatusSwitchingProtocols: // its end is that of the connection
+	case r.Body == http.NoBody:
+		e.note(io.EOF)
+	default:
+		r.Body = e
+	}
+}
 
 // ServeHTTP judges one request and forwards it.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,6 +139,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		gateway.AnswerRefusal(w, r, gateway.Reject(r.Context(), f.caller, req, cofferdam.RuleBudget, reason, hint))
 		return
 	}
+	req.Carries = out.opened
 	req.Fields[cofferdam.FieldEgress] = strconv.FormatInt(out.ahead, 10)
 	answered := false
 	err = gateway.Handle(r.Context(), f.caller, req, func(ctx context.Context) (gateway.Outcome, error) {
@@ -127,7 +147,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return f.forward(ctx, w, r, out)
 	})
 	if !answered { // nothing was sent
-		out.held.Settle(budget.Amount{})
+		out.unsent()
 	}
 	switch {
 	case err != nil && !answered:
@@ -140,7 +160,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // forward sends the request on and its answer back.
 func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, out *outlay) (o gateway.Outcome, err error) {
 	x := &exchange{out: out}
-	x.received = &countingWriter{ResponseWriter: w, out: out}
+	x.received = &countingWriter{ResponseWriter: w, out: out, client: ctx}
 	r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	if r.Body != http.NoBody {
 		r.Body = &spent{Reader: r.Body, Closer: r.Body, out: out}
@@ -156,12 +176,17 @@ func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.
 		}
 	}()
 	f.proxy.ServeHTTP(x.received, r)
-	if x.err != nil && !x.gone {
-		// By now the client has its answer and may have closed the connection:
-		// that is no reason to say that it was cut.
-		return gateway.Outcome{Status: gateway.Failed}, x.err
+	// By now the client may have all that there is, and have closed the connection:
+	// that is no reason to say that it was cut.
+	switch short := x.received.short.Load(); {
+	case x.err != nil && !x.gone:
+		o.Status = gateway.Failed
+	case x.err == nil && short:
+		o.Status = gateway.Cut
+	case x.err == nil && x.whole && f.caller.Live.Err() == nil:
+		o.Status = gateway.OK
 	}
-	return gateway.Outcome{}, x.err
+	return o, x.err
 }
 
 func (x *exchange) fields(f *forwarder) map[string]string {
@@ -232,6 +257,7 @@ func (f *forwarder) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	x := exchangeOf(r.Context())
 	x.err, x.gone = err, r.Context().Err() != nil
+	x.out.own.Store(true)
 	gateway.AnswerRefusal(w, r, err)
 }
 
@@ -248,49 +274,6 @@ func keepUpgrade(r *http.Request) string {
 
 // shownPath is the path for the record, cut to a length that a line can have.
 func shownPath(r *http.Request) string { return gateway.Clip(r.URL.EscapedPath()) }
-
-// countingWriter counts what a response writes, and both ways of the connection
-// that an upgrade takes over. Flush goes through Unwrap.
-type countingWriter struct {
-	http.ResponseWriter
-	n   atomic.Int64
-	out *outlay
-}
-
-// Hijack implements http.Hijacker.
-func (c *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	return &countingConn{Conn: &spentConn{conn, c.out}, received: &c.n}, rw, nil
-}
-
-// countingConn counts what is written to a box.
-type countingConn struct {
-	net.Conn
-	received *atomic.Int64
-}
-
-// Write writes and counts.
-func (c *countingConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.received.Add(int64(n))
-	return n, err
-}
-
-// CloseWrite ends the sending side, where the connection can.
-func (c *countingConn) CloseWrite() error { return gateway.CloseWrite(c.Conn) }
-
-// Write writes and counts.
-func (c *countingWriter) Write(b []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(b)
-	c.n.Add(int64(n))
-	return n, err
-}
-
-// Unwrap returns the writer below, for http.ResponseController.
-func (c *countingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // buffers gives ReverseProxy buffers of the size that netstack likes.
 type buffers struct{}

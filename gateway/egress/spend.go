@@ -18,15 +18,20 @@ import (
 type outlay struct {
 	caller *gateway.Caller
 	held   *budget.Reservation
-	ahead  int64        // reserved before anything was read
-	head   int64        // of that, the head of a request
-	n      atomic.Int64 // read from the box
+	opened *gateway.Allowance // what people opened for a number of bytes, both ways
+	ahead  int64              // reserved before anything was read
+	head   int64              // of that, the head of a request
+	n      atomic.Int64       // read from the box
+	in     atomic.Int64       // of an answer, its head included
 	cut    atomic.Bool
+	over   atomic.Pointer[string] // opening that was used up by it
+	own    atomic.Bool            // what is answered now is ours
 }
 
 // spend reserves what is known of an act.
 func spend(c *gateway.Caller, head, body int64) (*outlay, error) {
 	o := &outlay{caller: c, head: head, ahead: head + max(0, body)}
+	o.opened = &gateway.Allowance{Ahead: o.ahead}
 	var err error
 	o.held, err = c.Budget.Reserve(budget.Amount{Egress: o.ahead})
 	return o, err
@@ -41,8 +46,35 @@ func (o *outlay) read(n int) error {
 			o.cut.Store(true)
 			return err
 		}
+		if err := o.take(min(int64(n), all-o.ahead)); err != nil {
+			o.n.Add(-int64(n))
+			return err
+		}
 	}
 	return nil
+}
+
+// receive counts n bytes of an answer, before the box gets them; an error means
+// that it must not.
+func (o *outlay) receive(n int64) error {
+	if o.own.Load() {
+		return nil
+	}
+	if err := o.take(n); err != nil {
+		return err
+	}
+	o.in.Add(n)
+	return nil
+}
+
+// take takes from what people opened.
+func (o *outlay) take(n int64) error {
+	by := o.opened.Of()
+	err := o.opened.Take(o.caller.Live, n)
+	if err != nil {
+		o.over.Store(&by)
+	}
+	return err
 }
 
 // sent is what went out, heads included.
@@ -52,16 +84,31 @@ func (o *outlay) sent() int64 { return o.head + o.n.Load() }
 // fields of an outcome.
 func (o *outlay) settle(fields map[string]string) {
 	o.held.Settle(budget.Amount{Egress: o.sent()})
+	o.opened.Settle(o.sent() + o.in.Load())
 	fields[cofferdam.FieldEgress] = strconv.FormatInt(o.sent(), 10)
 	if o.cut.Load() {
 		fields[cofferdam.FieldCutBy] = cofferdam.RuleBudget
 	}
+	if by := o.over.Load(); by != nil {
+		fields[cofferdam.FieldCutBy] = *by
+	}
+}
+
+// unsent gives back what was reserved for an act of which nothing was sent.
+func (o *outlay) unsent() {
+	o.held.Settle(budget.Amount{})
+	o.opened.Settle(0)
 }
 
 // headSize is about what the head of a request takes on its way out.
 func headSize(r *http.Request) int64 {
-	n := len(r.Method) + len(r.URL.RequestURI()) + len(r.Host)
-	for name, values := range r.Header {
+	return int64(len(r.Method)+len(r.URL.RequestURI())+len(r.Host)) + fieldsSize(r.Header)
+}
+
+// fieldsSize is what the fields of a head take.
+func fieldsSize(h http.Header) int64 {
+	n := 0
+	for name, values := range h {
 		for _, v := range values {
 			n += len(name) + len(v) + len(": \r\n")
 		}
@@ -99,3 +146,21 @@ func (s *spentConn) Read(b []byte) (int, error) { return (&spent{Reader: s.Conn,
 
 // CloseWrite ends the sending side, where the connection can.
 func (s *spentConn) CloseWrite() error { return gateway.CloseWrite(s.Conn) }
+
+// heardConn is a connection to a host whose bytes are counted before a box gets
+// them.
+type heardConn struct {
+	net.Conn
+	out *outlay
+}
+
+// Read reads and counts; what the box may not get is not given on.
+func (h *heardConn) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	if n > 0 {
+		if err := h.out.receive(int64(n)); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}

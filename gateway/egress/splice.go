@@ -34,25 +34,26 @@ func connectRequest(to gateway.Target) gateway.Request {
 func (g *Gateway) splice(c *gateway.Caller, p *peekConn, to gateway.Target) {
 	r := connectRequest(to)
 	r.Query.Splice, r.Fields = true, map[string]string{"content": "unseen"}
-	err := gateway.Handle(c.Live, c, r, func(ctx context.Context) (gateway.Outcome, error) {
-		up, addr, err := g.dial(ctx, c, to)
-		if err != nil {
-			return gateway.Outcome{}, err
-		}
-		return pump(ctx, c, p, up, addr)
-	})
+	spends, err := spend(c, 0, 0) // takes nothing yet
+	if err == nil {
+		r.Carries = spends.opened
+		err = gateway.Handle(c.Live, c, r, func(ctx context.Context) (gateway.Outcome, error) {
+			up, addr, err := g.dial(ctx, c, to)
+			if err != nil {
+				return gateway.Outcome{}, err
+			}
+			return pump(ctx, p, up, addr, spends)
+		})
+	}
 	if err != nil {
+		spends.unsent()
 		g.oneShot(c, p, err)
 	}
 }
 
 // pump copies both ways until both sides have said all, or one fails. Each
 // side's end of sending is passed on by itself.
-func pump(ctx context.Context, c *gateway.Caller, box *peekConn, up net.Conn, addr netip.AddrPort) (gateway.Outcome, error) {
-	spends, err := spend(c, 0, 0)
-	if err != nil {
-		return gateway.Outcome{}, err
-	}
+func pump(ctx context.Context, box *peekConn, up net.Conn, addr netip.AddrPort, spends *outlay) (gateway.Outcome, error) {
 	ends := &onceClosed{ends: [2]net.Conn{box, up}}
 	defer ends.close()
 	defer context.AfterFunc(ctx, ends.close)()
@@ -68,7 +69,7 @@ func pump(ctx context.Context, c *gateway.Caller, box *peekConn, up net.Conn, ad
 		}
 		sent <- half{n, err}
 	}()
-	received, err := copyHalf(box, up)
+	received, err := copyHalf(box, &heardConn{up, spends})
 	if err != nil {
 		ends.close()
 	}

@@ -30,6 +30,14 @@ func (p *people) Use(context.Context, cofferdam.QuestionID, cofferdam.Digest) er
 
 func (p *people) UseOpening(context.Context, cofferdam.QuestionID, int) error { return nil }
 
+func (p *people) TakeBytes(context.Context, cofferdam.QuestionID, int64, int64) error {
+	return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "nothing is open"}
+}
+
+func (p *people) EndOpening(context.Context, cofferdam.Scope, cofferdam.QuestionID, string) error {
+	return nil
+}
+
 // TestAskedPush: a push that policy asks about is shown with its commits, lands
 // once a person allows it, and not before; a no is told to git. Nobody is asked
 // about a push that is refused anyway, or that git does not take.

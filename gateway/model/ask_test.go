@@ -32,6 +32,14 @@ func (p *people) Use(context.Context, cofferdam.QuestionID, cofferdam.Digest) er
 
 func (p *people) UseOpening(context.Context, cofferdam.QuestionID, int) error { return nil }
 
+func (p *people) TakeBytes(context.Context, cofferdam.QuestionID, int64, int64) error {
+	return &cofferdam.Error{Kind: cofferdam.Conflict, Reason: "nothing is open"}
+}
+
+func (p *people) EndOpening(context.Context, cofferdam.Scope, cofferdam.QuestionID, string) error {
+	return nil
+}
+
 // TestAskedCall: who is asked about a call sees the bytes that the provider gets,
 // and without their word it gets none.
 func TestAskedCall(t *testing.T) {

@@ -138,33 +138,6 @@ func (s *Store) UseAnswer(ctx context.Context, id cofferdam.QuestionID, hash cof
 	return err
 }
 
-// UseOpening takes one of the acts that the answers to a question opened, of at
-// most so many.
-func (s *Store) UseOpening(ctx context.Context, id cofferdam.QuestionID, most int) error {
-	const op = "store.UseOpening"
-	if most < 1 {
-		return conflict(op, "question "+show(string(id)), "it opened no acts")
-	}
-	n, err := s.exec(ctx, op, `INSERT INTO opening VALUES (?, 1) ON CONFLICT (question) DO UPDATE SET used = used + 1 WHERE used < ?`, id, most)
-	if err == nil && n == 0 {
-		return conflict(op, "question "+show(string(id)), "the acts that it opened are used up")
-	}
-	return err
-}
-
-// Openings returns the questions of a task whose answers opened something.
-func (s *Store) Openings(ctx context.Context, task cofferdam.TaskID) ([]cofferdam.Question, error) {
-	const op = "store.Openings"
-	list, err := all(ctx, s.read, scanQuestion, questionColumns+`WHERE task = ? AND state = 'allowed' AND EXISTS (
-		SELECT 1 FROM answer WHERE question = question.id AND json_extract(body, '$.bounds') IS NOT NULL) ORDER BY created LIMIT ?`, task, maxQuestions)
-	for i := range list {
-		if err == nil {
-			list[i].Answers, err = answers(ctx, s.read, list[i].ID)
-		}
-	}
-	return list, broken(op, s.path, err)
-}
-
 // EndQuestion ends an open question; one that is not open stays as it is.
 func (s *Store) EndQuestion(ctx context.Context, id cofferdam.QuestionID, state cofferdam.QuestionState, reason string) error {
 	_, err := s.exec(ctx, "store.EndQuestion", `UPDATE question SET state = ?, reason = ? WHERE id = ? AND state = 'open'`, state, reason, id)
