@@ -24,6 +24,7 @@ type Decision struct {
 	People  int     `json:"people,omitempty"`       // who have to allow it, of Asked; 0: one
 	Would   string  `json:"would_refuse,omitempty"` // rule that is log-only, by which it would not have passed
 	Policy  Digest  `json:"policy"`                 // of the whole policy that was asked
+	Base    Digest  `json:"-"`                      // of it without what people opened: what is on record of a decision
 }
 
 // Event is one thing that happened, as it goes on record. What is decided and
@@ -57,6 +58,7 @@ const (
 	EventSessionAsk   = "session.ask"       // its agent asks a person
 	EventSessionWarn  = "session.warning"   // it is about to be suspended, or to end
 	EventBudgetWarn   = "budget.warning"    // most of what the task has of something is used; the resource says of what
+	EventSessionStuck = "session.stuck"     // its agent tries the same again and again and is refused
 	EventSuspended    = "session.suspended" // its box went to disk, or why it does not
 	EventResumed      = "session.resumed"   // warm: the same box; cold: a new one
 	EventExecStart    = "exec.start"
@@ -75,6 +77,8 @@ const (
 	EventFetch        = "git.fetch"
 	EventPush         = "git.push"
 	EventModelCall    = "model.call"
+	EventTool         = "tool.call"  // a tool of our own agent
+	EventSecret       = "secret.use" // a credential is to be attached to what was let through
 	EventModelText    = "model.text" // a part of a prompt or an answer, where the model's registration keeps text
 	EventTaskState    = "task.state"
 	EventTaskMessage  = "task.message" // a person steers; in the session's log when the agent is told
@@ -89,6 +93,7 @@ const (
 	EventMember       = "identity.member"
 	EventLogin        = "identity.login"
 	EventProject      = "identity.project"
+	EventOrganization = "identity.organization"
 	// Of a session's own token, in its log.
 	EventWorkload = "identity.workload"
 	// Of questions to people, in the host log.

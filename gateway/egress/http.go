@@ -65,8 +65,9 @@ func (g *Gateway) forwarder(c *gateway.Caller, to gateway.Target, scheme string)
 		ErrorHandler:  h.failed,
 		ErrorLog:      log.New(io.Discard, "", 0), // the record tells of it
 		ModifyResponse: func(r *http.Response) error {
-			exchangeOf(r.Request.Context()).begin(r)
-			return nil
+			x := exchangeOf(r.Request.Context())
+			x.begin(r)
+			return x.out.receive(fieldsSize(r.Header))
 		},
 	}
 	return h, transport.CloseIdleConnections
@@ -160,8 +161,10 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // forward sends the request on and its answer back.
 func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, out *outlay) (o gateway.Outcome, err error) {
 	x := &exchange{out: out}
-	x.received = &countingWriter{ResponseWriter: w, out: out, client: ctx}
-	r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
+	inner, cut := context.WithCancel(ctx)
+	defer cut()
+	x.received = &countingWriter{ResponseWriter: w, out: out, client: ctx, cut: cut}
+	r = r.WithContext(context.WithValue(inner, exchangeKey{}, x))
 	if r.Body != http.NoBody {
 		r.Body = &spent{Reader: r.Body, Closer: r.Body, out: out}
 	}
