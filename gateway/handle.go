@@ -81,7 +81,8 @@ func Reject(ctx context.Context, c *Caller, r Request, rule, reason, hint string
 		return err
 	}
 	defer cancel()
-	d := cofferdam.Decision{Verdict: cofferdam.Refused, Rule: rule, Reason: reason, Hint: hint, Policy: c.Policy.Digest()}
+	now := c.Policy.Set()
+	d := cofferdam.Decision{Verdict: cofferdam.Refused, Rule: rule, Reason: reason, Hint: hint, Policy: now.Digest(), Base: now.Base()}
 	if err := spend(c, &d); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func record(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (co
 	}
 	e := c.event(r)
 	e.Verdict, e.Rule, e.Reason, e.Durable = d.Verdict, d.Rule, d.Reason, r.Durable
-	e.Fields = with(r.Fields)
+	e.Fields = with(r.Fields, cofferdam.FieldPolicy, string(d.Base))
 	if d.Would != "" {
 		e.Fields[cofferdam.FieldWould] = d.Would
 	}
@@ -144,8 +145,12 @@ func record(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (co
 }
 
 func (c *Caller) event(r Request) cofferdam.Event {
+	actor := c.Actor
+	if r.Actor != (cofferdam.Principal{}) {
+		actor = r.Actor
+	}
 	return cofferdam.Event{
-		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.Actor,
+		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: actor,
 		Source: r.Source, Kind: r.Kind, Resource: r.Resource,
 	}
 }

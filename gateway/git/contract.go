@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"strings"
 
+	"cofferdam"
 	"cofferdam/gateway"
 	"cofferdam/internal/repo"
 )
 
 // RuleScope refuses a push that changes what is not part of the task's scope.
-const RuleScope = "beyond-scope"
+const RuleScope = cofferdam.RuleScope
 
 // fieldBeyond has the paths of a push that go beyond the task's scope.
-const fieldBeyond = "beyond_scope"
+const fieldBeyond = cofferdam.FieldBeyond
 
 // Bounds of what is told of paths: git, an agent and the record see the first.
 const (
