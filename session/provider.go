@@ -22,6 +22,7 @@ type provider struct {
 	model   string // name of the latest call
 	reason  string // why the latest that failed did, as the gateway says it
 	denied  string // why the latest was refused by policy; "" if it was not
+	keyless string // why policy refused the key of the one that is open; "" if it did not
 	failed  int    // calls in a row
 	refused int    // of them, because of the key, in a row
 	since   time.Time
@@ -36,7 +37,7 @@ func (p *provider) note(e cofferdam.Event) {
 	case e.Outcome == gateway.OK:
 		*p = provider{}
 	case e.Outcome == gateway.Failed: // else it was cut, by the end of the session or its budget
-		p.model, p.reason, p.denied = e.Resource, e.Reason, ""
+		p.model, p.reason, p.denied, p.keyless = e.Resource, e.Reason, p.keyless, ""
 		if p.failed++; p.failed == 1 {
 			p.since = e.Time
 		}
@@ -44,6 +45,14 @@ func (p *provider) note(e cofferdam.Event) {
 		if status := e.Fields["status"]; status != "401" && status != "403" {
 			p.refused = 0
 		}
+	}
+}
+
+// noteSecret learns from a decision about a model's key. The call that it was for
+// was let through and fails of it.
+func (p *provider) noteSecret(e cofferdam.Event) {
+	if e.Verdict == cofferdam.Refused && strings.HasPrefix(e.Resource, gateway.ModelSecret) {
+		p.keyless = e.Reason
 	}
 }
 

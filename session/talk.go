@@ -59,6 +59,8 @@ func (t *talk) note(e cofferdam.Event) {
 		t.told++
 	case cofferdam.EventModelCall:
 		t.provider.note(e)
+	case cofferdam.EventSecret:
+		t.provider.noteSecret(e)
 	case cofferdam.EventResumed:
 		if e.Fields[fieldMode] == modeCold {
 			t.conversation = "" // it was in the box that is gone

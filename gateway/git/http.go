@@ -100,8 +100,8 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		Fields: map[string]string{"step": step}, Durable: !local(c.Repo), // asking an https upstream uses the credential
 	}, func(ctx context.Context) (gateway.Outcome, error) {
 		if step == "list" || !g.repos.Has(c.Repo.ID) {
-			if err := g.Sync(ctx, c.Repo); err != nil {
-				return gateway.Outcome{}, err
+			if err := g.using(ctx, c, func(ctx context.Context) error { return g.Sync(ctx, c.Repo) }); err != nil {
+				return gateway.Outcome{Fields: lasting(err)}, err
 			}
 		}
 		at, err := g.repos.Mirror(c.Repo.ID, c.Branch)
@@ -122,6 +122,22 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
 		_, _ = w.Write(b.Bytes())
 	}
+}
+
+// using runs do, which asks the upstream with its credential, if there is one and
+// policy lets the session use it.
+func (g *Gateway) using(ctx context.Context, c *gateway.Caller, do func(context.Context) error) error {
+	if local(c.Repo) || g.credential == nil {
+		return do(ctx)
+	}
+	_, there, err := g.credential(ctx, c.Repo)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return do(ctx)
+	}
+	return gateway.Use(ctx, c, gateway.RepoSecret+c.Repo.Name, do)
 }
 
 // answerFetch has git answer what r asks for.
@@ -238,7 +254,7 @@ func (g *Gateway) push(ctx context.Context, c *gateway.Caller, p push, pack io.R
 			return err
 		}
 		return gateway.Handle(ctx, c, req, func(ctx context.Context) (gateway.Outcome, error) {
-			if err := g.carry(ctx, c.Repo, u, got.Quarantine); err != nil {
+			if err := g.using(ctx, c, func(ctx context.Context) error { return g.carry(ctx, c.Repo, u, got.Quarantine) }); err != nil {
 				return gateway.Outcome{Fields: lasting(err)}, err
 			}
 			return gateway.Outcome{}, got.Finish()
@@ -265,6 +281,9 @@ func (p push) show(context.Context) (gateway.Shown, error) {
 // it, because fsck found a fault in an object, and no disk was full; or for its
 // branch, which somebody else has written.
 func lasting(err error) map[string]string {
+	if err != nil && cofferdam.KindOf(err) == cofferdam.Denied { // of its credential; trying again is no use
+		return map[string]string{"objects": "not allowed"}
+	}
 	if errors.Is(err, errTaken) {
 		return map[string]string{"branch": "taken"}
 	}

@@ -177,7 +177,11 @@ func (x *exchange) try(m cofferdam.Model, target string, r *retries) error {
 		return err
 	}
 	act.Attach = func(ctx context.Context) error {
-		return x.gateway.options.Attach(ctx, m, out.Header)
+		attach := func(ctx context.Context) error { return x.gateway.options.Attach(ctx, m, out.Header) }
+		if m.NoKey {
+			return attach(ctx)
+		}
+		return gateway.Use(ctx, x.caller, gateway.ModelSecret+m.Name, attach)
 	}
 	q := x.asked
 	held, err := x.reserve(ctx, act, ask{
