@@ -13,8 +13,9 @@ type Adapter struct {
 	Command   []string  `json:"command"`   // its command line, as a template; shell text is one item
 	Resumes   bool      `json:"resumes"`   // it can be told something while it runs, and goes on after it was ended
 	Reader    string    `json:"reader,omitempty"`
-	Contacts  []Contact `json:"contacts"` // besides the model; all closed
-	Added     bool      `json:"added"`    // from the operator's folder, not one that comes with the program
+	Contacts  []Contact `json:"contacts"`        // besides the model; all closed
+	Tools     []string  `json:"tools,omitempty"` // that policy and a task's scope know: those of our own agent alone
+	Added     bool      `json:"added"`           // from the operator's folder, not one that comes with the program
 }
 
 // Contact is a host that an agent would connect to by itself, and the

@@ -7,28 +7,32 @@ import (
 
 // Contract says what a task's work is about: what its agent may change and
 // reach, however wide its policy is. It only narrows. A push that goes beyond its
-// paths is refused, also a harmless one, or marked for who reviews it.
+// paths, or a call of a tool beyond its tools, is refused, also a harmless one, or
+// marked for who reviews it. Tools are those of our own agent: those of others run
+// in the box, where nobody sees them.
 type Contract struct {
 	Paths []string `json:"paths,omitempty"` // files, or folders with a slash at their end; none: any
 	Hosts []string `json:"hosts,omitempty"` // as in TaskRequest.Allow, without presets; none: what policy allows
-	Mark  bool     `json:"mark,omitempty"`  // what goes beyond the paths passes, and is marked
+	Tools []string `json:"tools,omitempty"` // as in the section tool of a policy, such as own:read; none: what policy allows
+	Mark  bool     `json:"mark,omitempty"`  // what goes beyond the paths or the tools passes, and is marked
 }
 
 // Bounds of a Contract. Source: docs/SPECIFICATION.md, "Scope of a task".
 const (
 	MaxContractPaths = 200
 	MaxContractHosts = 200
+	MaxContractTools = 200
 	MaxContractPath  = 1024 // bytes of one path
 )
 
 // Check says what is wrong with the paths of c; "" if nothing is. What is wrong
-// with a host, policy says.
+// with a host or a tool, policy says.
 func (c Contract) Check() string {
 	switch {
-	case len(c.Paths) > MaxContractPaths || len(c.Hosts) > MaxContractHosts:
-		return fmt.Sprintf("it names more than %d paths or %d hosts", MaxContractPaths, MaxContractHosts)
-	case c.Mark && len(c.Paths) == 0:
-		return "it names no path, so that nothing goes beyond it"
+	case len(c.Paths) > MaxContractPaths || len(c.Hosts) > MaxContractHosts || len(c.Tools) > MaxContractTools:
+		return fmt.Sprintf("it names more than %d paths, %d hosts or %d tools", MaxContractPaths, MaxContractHosts, MaxContractTools)
+	case c.Mark && len(c.Paths) == 0 && len(c.Tools) == 0:
+		return "it names no path and no tool, so that nothing goes beyond it"
 	}
 	for _, p := range c.Paths {
 		if why := badPath(p); why != "" {

@@ -268,6 +268,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a notice to the operator's webhook", "256 wait", "approval/webhook.go", "maxNotices"},
 		{"its paths and hosts", "200 paths", "contract.go", "MaxContractPaths"},
 		{"its paths and hosts", "200 hosts", "contract.go", "MaxContractHosts"},
+		{"its tools", "200, of agent", "contract.go", "MaxContractTools"},
 		{"its paths and hosts", "1,024 bytes", "contract.go", "MaxContractPath"},
 		{"other limits of a task", "1,099,511,627,776 bytes", "budget.go", "MaxEgress"},
 		{"other limits of a task", "50 questions", "budget.go", "MaxApprovals"},

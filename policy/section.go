@@ -105,6 +105,12 @@ func parseName(s Section, entry string) (Rule, error) {
 	return r, nil
 }
 
+// Matches says whether r, an entry of a section other than Egress, stands for a
+// name.
+func (r Rule) Matches(name string) bool {
+	return r.section() != Egress && matchName(r.section(), r.Pattern, name)
+}
+
 // matchName says whether pattern stands for name, which is compared as it is.
 func matchName(s Section, pattern, name string) bool {
 	if len(name) > maxPattern {

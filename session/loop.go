@@ -82,7 +82,7 @@ func (b brain) think(ctx context.Context, prompt, note string) (loop.End, error)
 	defer wire.CloseIdleConnections()
 	o := loop.Options{
 		Prompt: prompt, Transport: wire, Provider: a.plan.Model.Provider, Model: a.plan.Model.Default,
-		Hands: hands{a}, Conversation: conversation, Redact: b.clean,
+		Hands: hands{a}, Conversation: conversation, Redact: b.clean, May: b.may,
 		Turns: int(min(max(loop.DefaultTurns, a.plan.Budget.Calls), loop.MaxTurns)),
 		Said:  func(ctx context.Context, _ int64) ([]cofferdam.TaskMessage, error) { return d.listen(ctx) },
 		Last:  d.listenLast,

@@ -39,6 +39,13 @@ type Hands interface {
 	Exec(ctx context.Context, c sandbox.Command, stdin []byte) (Output, error)
 }
 
+// Call is a tool that the model wants to be used, with arguments that the tool has.
+type Call struct {
+	ID    cofferdam.ExecID // of its first command
+	Tool  string
+	Input json.RawMessage // a JSON object
+}
+
 // Output is what a command of the hands wrote. Each stream keeps its first and
 // last part if it is longer than MaxOutput.
 type Output struct {
@@ -74,6 +81,10 @@ type Options struct {
 	Turns        int    // model calls at most, 1 to 500; 0: 100
 	Hands        Hands
 	Conversation Conversation
+	// May, optional, is asked about each call before the hands move. It makes the
+	// call by do, or returns why it may not be made, which the model is told. An
+	// error ends Run; the call is asked about again when it goes on.
+	May func(ctx context.Context, c Call, do func(context.Context) error) (refusal string, err error)
 	// Said, optional, returns what people said after the message of that number,
 	// in order.
 	Said func(ctx context.Context, after int64) ([]cofferdam.TaskMessage, error)

@@ -311,9 +311,26 @@ func (b *brain) perform(ctx context.Context, h hand, c call) (done, error) {
 		if why != "" {
 			return wrong("%s", why), nil
 		}
-		return t.use(ctx, h, in)
+		return b.allowed(ctx, t, h, c, in)
 	}
 	return wrong("there is no tool of this name"), nil
+}
+
+// allowed makes a call if it may be made.
+func (b *brain) allowed(ctx context.Context, t tool, h hand, c call, in input) (d done, err error) {
+	do := func(ctx context.Context) (err error) {
+		d, err = t.use(ctx, h, in)
+		return err
+	}
+	if b.o.May == nil {
+		err = do(ctx)
+		return d, err
+	}
+	refusal, err := b.o.May(ctx, Call{ID: h.id, Tool: t.Name, Input: json.RawMessage(c.Input)}, do)
+	if err == nil && refusal != "" {
+		return wrong("this was not done: %s", refusal), nil
+	}
+	return d, err
 }
 
 // listen takes up what people said since it was last asked, as ask has it.

@@ -172,6 +172,15 @@ var tools = []tool{
 	},
 }
 
+// Tools are the names of the tools, as they are asked about.
+func Tools() []string {
+	var names []string
+	for _, t := range tools {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
 func useShell(ctx context.Context, h hand, in input) (done, error) {
 	command := in.text["command"]
 	switch {

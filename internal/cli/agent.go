@@ -52,6 +52,7 @@ func newAgentView(a *app) *cobra.Command {
 				{"command", strings.Join(g.Command, " ")},
 				{"messages", told},
 				{"read as", g.Reader},
+				{"tools", strings.Join(g.Tools, " ")},
 				{"reaches", strings.Join(g.Reaches, " ")},
 			}
 			for _, s := range g.Setup {

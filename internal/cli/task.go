@@ -62,7 +62,8 @@ func (t *taskFlags) add(c *cobra.Command) {
 	t.budget.add(c)
 	f.StringArrayVar(&t.contract.Paths, "scope-path", nil, "file, or folder with a slash at its end, that the work may change; a push beyond is refused (repeatable)")
 	f.StringArrayVar(&t.contract.Hosts, "scope-host", nil, "host that the work may reach of those that policy allows (repeatable)")
-	f.BoolVar(&t.contract.Mark, "scope-mark", false, "let a push beyond --scope-path pass, and mark it for who reviews it")
+	f.StringArrayVar(&t.contract.Tools, "scope-tool", nil, "tool of our own agent that the work may use, such as own:read; a call of another is refused (repeatable)")
+	f.BoolVar(&t.contract.Mark, "scope-mark", false, "let what is beyond --scope-path or --scope-tool pass, and mark it for who reviews it")
 	f.StringVar(&t.request.Key, "key", "", "idempotency key: the same key twice makes one task")
 }
 
@@ -126,7 +127,7 @@ func (t *taskFlags) build(a *app, c *cobra.Command, args []string) (cofferdam.Ta
 	if t.limits != (cofferdam.Limits{}) {
 		r.Limits = &t.limits
 	}
-	if len(t.contract.Paths)+len(t.contract.Hosts) > 0 || t.contract.Mark {
+	if len(t.contract.Paths)+len(t.contract.Hosts)+len(t.contract.Tools) > 0 || t.contract.Mark {
 		r.Contract = &t.contract
 	}
 	r.Budget, err = t.budget.build(c)
@@ -381,6 +382,9 @@ func taskLabels(t cofferdam.Task) []label {
 		}
 		for _, h := range s.Hosts {
 			lines = append(lines, label{"scope host", h})
+		}
+		for _, t := range s.Tools {
+			lines = append(lines, label{"scope tool", t})
 		}
 	}
 	lines = append(lines,

@@ -11,11 +11,13 @@ import (
 
 	"cofferdam"
 	"cofferdam/agent"
+	"cofferdam/agent/loop"
 	"cofferdam/gateway/model"
 	"cofferdam/internal/api"
 	"cofferdam/internal/repo"
 	"cofferdam/internal/service"
 	"cofferdam/internal/store"
+	"cofferdam/policy"
 )
 
 // reposOf forgets a repository's mirror with the repository.
@@ -67,6 +69,9 @@ func (s *server) readAgents(context.Context) (err error) {
 		}
 		if a.Brain {
 			g.Place = "server"
+			for _, name := range loop.Tools() {
+				g.Tools = append(g.Tools, policy.OwnTools+":"+name)
+			}
 		}
 		if a.Shell != "" {
 			g.Command = []string{a.Shell}

@@ -73,7 +73,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 		Agents: []cofferdam.Adapter{
 			{Schema: "cofferdam/agent/v1", Name: "claude", Title: "Claude Code", Version: "1", Providers: []string{"anthropic"}, Place: "box", Resumes: true},
 			{Schema: "cofferdam/agent/v1", Name: "command", Title: "a command of your own", Place: "box"},
-			{Schema: "cofferdam/agent/v1", Name: "loop", Title: "Cofferdam's own agent", Version: "1", Providers: []string{"anthropic", "openai"}, Place: "server", Resumes: true},
+			{Schema: "cofferdam/agent/v1", Name: "loop", Title: "Cofferdam's own agent", Version: "1", Providers: []string{"anthropic", "openai"}, Place: "server", Resumes: true, Tools: []string{"own:shell", "own:read"}},
 		},
 		NeedsModel: func(agent string) (bool, error) {
 			if agent != "claude" && agent != "command" && agent != "loop" {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"cofferdam"
@@ -57,10 +58,8 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleAllow(ctx, op, r.Allow); err != nil {
 		return cofferdam.Repo{}, err
 	}
-	if r.Contract != nil {
-		if _, err := policy.ParseAllow(r.Contract.Hosts, nil); err != nil {
-			return cofferdam.Repo{}, err
-		}
+	if err := s.settleContract(op, *r); err != nil {
+		return cofferdam.Repo{}, err
 	}
 	if err := s.settleRest(op, r); err != nil {
 		return cofferdam.Repo{}, err
@@ -102,6 +101,37 @@ func (s *Service) settleAllow(ctx context.Context, op string, list []string) err
 		return &cofferdam.Error{
 			Op: op, Kind: cofferdam.Denied, Subject: "allow list, " + r.Origin, Reason: fmt.Sprintf("%s is beyond what the policy of the %s lets a task have", r, name),
 			Hint: "cofferdam policy view shows its limit, with --organization that of the organisation; an owner can change it",
+		}
+	}
+	return nil
+}
+
+// settleContract refuses a scope that nobody could hold: hosts and tools that are
+// none, and tools of an agent that runs in the box, where no gateway sees them.
+func (s *Service) settleContract(op string, r cofferdam.TaskRequest) error {
+	c := r.Contract
+	if c == nil {
+		return nil
+	}
+	if _, err := policy.ParseAllow(c.Hosts, nil); err != nil || len(c.Tools) == 0 {
+		return err
+	}
+	var tools []string
+	for _, a := range s.Agents {
+		if a.Name == r.Agent {
+			tools = a.Tools
+		}
+	}
+	if len(tools) == 0 {
+		return invalid(op, "scope, tools", "the tools of agent "+r.Agent+" run in the box, where no gateway sees them", "leave --scope-tool out, or name the agent loop; paths and hosts of a scope hold for every agent")
+	}
+	for _, entry := range c.Tools {
+		rule, err := policy.ParseOpening(policy.Invoke, entry)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(tools, rule.Matches) {
+			return invalid(op, fmt.Sprintf("scope, tool %q", entry), "agent "+r.Agent+" has none of this name", "its tools are "+strings.Join(tools, ", "))
 		}
 	}
 	return nil
