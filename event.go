@@ -77,9 +77,10 @@ const (
 	EventFetch        = "git.fetch"
 	EventPush         = "git.push"
 	EventModelCall    = "model.call"
-	EventTool         = "tool.call"  // a tool of our own agent
-	EventSecret       = "secret.use" // a credential is to be attached to what was let through
-	EventModelText    = "model.text" // a part of a prompt or an answer, where the model's registration keeps text
+	EventTool         = "tool.call"      // a tool of our own agent
+	EventSecret       = "secret.use"     // a credential is to be attached to what was let through
+	EventProposal     = "egress.propose" // an agent asks a person to open a host for its task
+	EventModelText    = "model.text"     // a part of a prompt or an answer, where the model's registration keeps text
 	EventTaskState    = "task.state"
 	EventTaskMessage  = "task.message" // a person steers; in the session's log when the agent is told
 	EventReceipt      = "proof.create"

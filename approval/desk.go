@@ -35,9 +35,10 @@ const (
 
 // Store keeps questions. Errors are *cofferdam.Error.
 type Store interface {
-	// Tally counts the questions of a task: all of them, those since then, and
-	// when the last one with this hash was denied.
-	Tally(ctx context.Context, task cofferdam.TaskID, hash cofferdam.Digest, since time.Time) (all, recent int, denied time.Time, err error)
+	// Tally counts the questions of the task of q: all of them, those since then, and
+	// when the last one like q was denied: with the same hash, or a proposal to open
+	// the same host.
+	Tally(ctx context.Context, q cofferdam.Question, since time.Time) (all, recent int, denied time.Time, err error)
 	AddQuestion(ctx context.Context, q cofferdam.Question) error
 	Question(ctx context.Context, scope cofferdam.Scope, id string) (cofferdam.Question, error) // id or unique prefix
 	// Answer adds a to an open question and moves it to state; a conflict if it
@@ -159,7 +160,7 @@ func (d *Desk) over(ctx context.Context, q cofferdam.Question, state cofferdam.Q
 // add counts, records and keeps a question.
 func (d *Desk) add(ctx context.Context, q cofferdam.Question) (chan cofferdam.Question, error) {
 	defer d.lock(q.Task)()
-	all, recent, denied, err := d.o.Store.Tally(ctx, q.Task, q.Hash, q.Created.Add(-time.Minute))
+	all, recent, denied, err := d.o.Store.Tally(ctx, q, q.Created.Add(-time.Minute))
 	switch {
 	case err != nil:
 		return nil, err
@@ -227,6 +228,9 @@ func (d *Desk) Answer(ctx context.Context, scope cofferdam.Scope, id string, see
 		return q, err
 	}
 	a.Time = d.o.Now().UTC()
+	if q.Proposed != nil && a.Allow && a.Bounds == nil {
+		a.Bounds = q.Proposed // as it was shown
+	}
 	if err := d.acceptable(ctx, op, q, seen, a); err != nil {
 		return q, err
 	}
@@ -293,7 +297,11 @@ func (d *Desk) answerable(op string, q cofferdam.Question, seen cofferdam.Digest
 		return conflict("its time is over", "the agent may ask again")
 	}
 	if b := a.Bounds; b != nil {
-		if why := outOfBounds(*b, a.Allow, q.Action); why != "" {
+		why := outOfBounds(*b, a.Allow, q.Action)
+		if why == "" {
+			why = wider(q.Proposed, *b)
+		}
+		if why != "" {
 			return &cofferdam.Error{Op: op, Kind: cofferdam.Invalid, Subject: "bounds", Reason: why, Hint: "allow the one act alone, or say what is opened and for how long"}
 		}
 	}

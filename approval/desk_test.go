@@ -20,18 +20,19 @@ type memory struct {
 	ended map[cofferdam.QuestionID]bool // openings
 }
 
-func (m *memory) Tally(_ context.Context, task cofferdam.TaskID, hash cofferdam.Digest, since time.Time) (all, recent int, denied time.Time, err error) {
+func (m *memory) Tally(_ context.Context, like cofferdam.Question, since time.Time) (all, recent int, denied time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, q := range m.all {
-		if q.Task != task {
+		if q.Task != like.Task {
 			continue
 		}
 		all++
 		if q.Created.After(since) {
 			recent++
 		}
-		if q.Hash == hash && q.State == cofferdam.QuestionDenied {
+		same := q.Hash == like.Hash || q.Proposed != nil && like.Proposed != nil && q.Proposed.Entry == like.Proposed.Entry
+		if same && q.State == cofferdam.QuestionDenied {
 			denied = q.Answers[len(q.Answers)-1].Time
 		}
 	}

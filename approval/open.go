@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"cofferdam"
 )
@@ -53,4 +54,22 @@ func (d *Desk) EndOpening(ctx context.Context, scope cofferdam.Scope, id cofferd
 	}
 	platform := cofferdam.Principal{Kind: cofferdam.Platform, Name: "approval"}
 	return errors.Join(err, d.record(ctx, q, cofferdam.EventApprovalEnd, platform, map[string]string{"state": "used up", "why": why}))
+}
+
+// wider says why bounds are not within what an agent proposed; "" if they are, or
+// it proposed nothing. A person who wants more opens it unasked, and says so.
+func wider(p *cofferdam.Bounds, b cofferdam.Bounds) string {
+	switch {
+	case p == nil:
+		return ""
+	case b.Entry != p.Entry:
+		return fmt.Sprintf("%q is not the entry that was proposed", b.Entry)
+	case b.Seconds > p.Seconds:
+		return fmt.Sprintf("%g seconds are more than the %g that were proposed", b.Seconds, p.Seconds)
+	case b.Uses > p.Uses || b.Uses == 0:
+		return fmt.Sprintf("%d requests were proposed, and this is wider", p.Uses)
+	case b.Bytes > p.Bytes || b.Bytes == 0:
+		return fmt.Sprintf("%d bytes were proposed, and this is wider", p.Bytes)
+	}
+	return ""
 }

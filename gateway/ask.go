@@ -95,6 +95,12 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base c
 	if err == nil && opens {
 		err = c.Policy.Give(g)
 	}
+	if r.Proposes != nil && (err != nil || !opens) {
+		return refuse(RuleAnswer, "people allowed it, and opened nothing", "ask again")
+	}
+	if r.Proposes != nil { // what counts is whether the host is open now; to say so takes no act of the opening
+		r.Proposes.Opened, r.Proposes, r.Query.Action = g, nil, policy.Connect
+	}
 	if err != nil { // the one act may pass all the same
 		r.Fields = with(r.Fields, fieldUnopened, err.Error())
 	}
@@ -123,13 +129,17 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base c
 // question is what a person sees. Its hash binds an answer to this act under
 // this policy.
 func question(c *Caller, r Request, d cofferdam.Decision, s Shown) cofferdam.Question {
-	all, err := json.Marshal([]any{r.Source, r.Kind, r.Resource, r.Query, s.Digest, s.Size, s.Target, d.Policy, c.Session})
+	var opens *cofferdam.Bounds
+	if r.Proposes != nil {
+		opens = &r.Proposes.Bounds
+	}
+	all, err := json.Marshal([]any{r.Source, r.Kind, r.Resource, r.Query, s.Digest, s.Size, s.Target, d.Policy, c.Session, opens})
 	if err != nil {
 		panic(fmt.Sprintf("gateway: a question always marshals: %v", err)) // texts and numbers; arguments are JSON already
 	}
 	return cofferdam.Question{
 		Scope: c.Scope, Task: c.Task, Session: c.Session, Actor: c.event(r).Actor, Source: r.Source, Action: r.Query.Action, Resource: r.Resource,
-		Bytes: s.Bytes, Size: s.Size, Target: s.Target, Hash: digest(all), Policy: d.Policy, Rule: d.Rule, Reason: d.Reason, Needs: max(d.People, 1),
+		Bytes: s.Bytes, Size: s.Size, Target: s.Target, Hash: digest(all), Policy: d.Policy, Rule: d.Rule, Reason: d.Reason, Needs: max(d.People, 1), Proposed: opens,
 	}
 }
 

@@ -86,6 +86,7 @@ const (
 	ModelHost cofferdam.Host = "model.cofferdam.internal"
 
 	IdentityHost cofferdam.Host = "identity.cofferdam.internal"
+	PolicyHost   cofferdam.Host = "policy.cofferdam.internal"
 )
 
 // Handler serves connections of a box towards one kind of target. Serve owns
@@ -109,6 +110,9 @@ type Request struct {
 	// Carries is what the act takes of an opening that people bounded in bytes; nil:
 	// nobody counts its bytes, and no such opening lets it pass.
 	Carries *Allowance
+	// Proposes is what an agent asks a person to open; nil: the act is what Query
+	// says. Otherwise Query is a request to that host, which is not made.
+	Proposes *Proposal
 	// Attach adds a credential to the outgoing request, after the decision is
 	// on record; nil if there is none to add. It asks policy first, by Use.
 	Attach func(ctx context.Context) error

@@ -60,7 +60,7 @@ func Handle(ctx context.Context, c *Caller, r Request, forward func(context.Cont
 		}
 	}
 	if d.Verdict != cofferdam.Allowed {
-		return Refuse(r, d)
+		return Refuse(r, c.hint(r, d))
 	}
 	return settle(ctx, c, r, decided, func() (Outcome, error) {
 		if r.Attach != nil {
@@ -134,7 +134,7 @@ func record(ctx context.Context, c *Caller, r Request, d cofferdam.Decision) (co
 	if d.Would != "" {
 		e.Fields[cofferdam.FieldWould] = d.Would
 	}
-	if text, err := json.Marshal(r.Query); err == nil && r.Query.Action != "" && d.Rule != RuleActs && len(text) <= maxQuery {
+	if text, err := json.Marshal(r.Query); err == nil && r.Query.Action != "" && r.Proposes == nil && d.Rule != RuleActs && len(text) <= maxQuery {
 		e.Fields[cofferdam.FieldQuery] = string(text)
 	}
 	e, err := c.Record.Record(ctx, e)

@@ -60,6 +60,9 @@ func decide(ctx context.Context, c *Caller, r Request) (cofferdam.Decision, coff
 	for {
 		set := c.Policy.Set()
 		d := set.Decide(r.Query)
+		if r.Proposes != nil {
+			return proposed(set, d, r.Proposes), set.Base(), nil
+		}
 		g, given := set.Given(d.Rule)
 		if d.Verdict != cofferdam.Allowed || !given || !counts(r.Query) {
 			return d, set.Base(), nil

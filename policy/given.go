@@ -46,6 +46,26 @@ func ParseOpening(action, entry string) (Rule, error) {
 	return r, nil
 }
 
+// Closed says why no answer of a person opens what a rule of one host names for a
+// task, and what to do; "" if one may.
+func (s *Set) Closed(r Rule) (reason, hint string) {
+	port := r.Port
+	if port == 0 {
+		port = 443
+	}
+	q := Query{Action: HTTP, Host: cofferdam.Host(r.Pattern), Port: port, Method: "GET", Path: "/"}
+	if name := s.grant.beyond(r); name != "" {
+		return fmt.Sprintf("%s is beyond what the policy of the %s lets a task have", r, name), "an owner can change it with cofferdam policy propose"
+	}
+	if d := s.Decide(q); d.Verdict == cofferdam.Refused && d.Rule != DefaultDeny {
+		return d.Reason, "what a rule denies no answer of a person opens"
+	}
+	if s.Locked(q) {
+		return fmt.Sprintf("a rule that no answer of a person opens leaves %s out", r), "an owner can change it with cofferdam policy propose"
+	}
+	return "", ""
+}
+
 // Base is the digest of what was written and given at the start, whatever people
 // opened since: while it stays, a question that was asked is still the same.
 func (s *Set) Base() cofferdam.Digest { return s.base }

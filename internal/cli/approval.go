@@ -68,11 +68,16 @@ func newApprovalView(a *app) *cobra.Command {
 // showQuestion prints what a person has to see. Every control is made visible, and
 // what is not shown is counted.
 func (a answers) showQuestion(q cofferdam.Question) error {
+	proposes := ""
+	if q.Proposed != nil {
+		proposes = "to open " + told(*q.Proposed) + ", for this task"
+	}
 	if err := a.labels([]label{
 		{"question", string(q.ID) + "  " + string(q.State)},
 		{"asked by", q.Actor.String() + " of task " + string(q.Task)},
 		{"act", q.Source + " " + q.Action},
 		{"resource", q.Resource},
+		{"proposal", proposes},
 		{"rule", q.Rule + ": " + q.Reason},
 		{"policy", string(q.Policy)},
 		{"target", q.Target},
@@ -82,6 +87,9 @@ func (a answers) showQuestion(q cofferdam.Question) error {
 		{"size", fmt.Sprintf("%d bytes, %d of them below", q.Size, len(q.Bytes))},
 	}); err != nil {
 		return err
+	}
+	if q.Proposed != nil {
+		return a.showWords(q)
 	}
 	if len(q.Bytes) == 0 {
 		return nil
@@ -147,8 +155,7 @@ func newApprovalAnswer(a *app, allow bool) *cobra.Command {
 		verb, does = "allow", "Let exactly this act pass, once"
 	}
 	var comment, entry string
-	var span time.Duration
-	var most int
+	var f openFlags
 	c := &cobra.Command{
 		Use: verb + " ID", Short: does, Args: exactly("ID"),
 		Long: does + ". A person does this at a terminal, after the question is shown, and proves with a password or a code that they are there; " +
@@ -167,8 +174,8 @@ func newApprovalAnswer(a *app, allow bool) *cobra.Command {
 				return err
 			}
 			r := cofferdam.AnswerRequest{Hash: q.Hash, Allow: allow, Comment: comment}
-			if allow && entry != "" {
-				r.Bounds = &cofferdam.Bounds{Entry: entry, Seconds: span.Seconds(), Uses: most}
+			if r.Bounds, err = f.bounds(c, q, entry); err != nil {
+				return err
 			}
 			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
 				return err
@@ -186,8 +193,7 @@ func newApprovalAnswer(a *app, allow bool) *cobra.Command {
 	c.Flags().StringVar(&comment, "comment", "", "a sentence for the record and the agent")
 	if allow {
 		c.Flags().StringVar(&entry, "entry", "", "open this for the rest of the task, such as api.example.com")
-		c.Flags().DurationVar(&span, "for", time.Hour, "with --entry: for how long")
-		c.Flags().IntVar(&most, "uses", 0, "with --entry: for at most so many requests")
+		f.add(c, "with --entry, or less than an agent proposes: ")
 	}
 	return c
 }
@@ -216,14 +222,20 @@ func (a answers) prove(c *cobra.Command, cl *client.Client) (cofferdam.Proof, er
 		kinds[f.Kind] = true
 	}
 	switch {
+	case kinds["passkey"] && !kinds["totp"] && !kinds["password"]:
+		return cofferdam.Proof{Kind: "passkey"}, nil
 	case kinds["totp"]:
-		code, err := a.secretLine(c, "Code of your application: ")
+		code, err := a.secretLine(c, orPasskey("Code of your application", kinds))
+		if code == "" && kinds["passkey"] {
+			return cofferdam.Proof{Kind: "passkey"}, err
+		}
 		return cofferdam.Proof{Kind: "totp", Code: code}, err
 	case kinds["password"]:
-		password, err := a.secretLine(c, "Password: ")
+		password, err := a.secretLine(c, orPasskey("Password", kinds))
+		if password == "" && kinds["passkey"] {
+			return cofferdam.Proof{Kind: "passkey"}, err
+		}
 		return cofferdam.Proof{Kind: "password", Password: password}, err
-	case len(factors) > 0:
-		return cofferdam.Proof{}, &cofferdam.Error{Op: "cli.Prove", Kind: cofferdam.AwaitsPerson, Subject: "proof that you are there", Reason: "you have passkeys alone, which a browser asks for", Hint: "add a password with cofferdam login --enroll password"}
 	}
 	fmt.Fprintln(a.Out, "Nothing shows yet that it is you who answers, and not a program of yours. Choose a password of 12 characters or more; it is asked for from now on.")
 	password, err := a.newPassword(c)
@@ -234,4 +246,12 @@ func (a answers) prove(c *cobra.Command, cl *client.Client) (cofferdam.Proof, er
 		return cofferdam.Proof{}, err
 	}
 	return cofferdam.Proof{Kind: "password", Password: password}, nil
+}
+
+// orPasskey is a prompt of somebody who may have a passkey as well.
+func orPasskey(prompt string, kinds map[string]bool) string {
+	if kinds["passkey"] {
+		prompt += ", or nothing for your passkey"
+	}
+	return prompt + ": "
 }

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -8,16 +11,113 @@ import (
 	"cofferdam"
 )
 
+// openFlags are the bounds of what a person opens.
+type openFlags struct {
+	span  time.Duration
+	uses  int
+	bytes string
+}
+
+func (f *openFlags) add(c *cobra.Command, when string) {
+	c.Flags().DurationVar(&f.span, "for", time.Hour, when+"for how long, at most a day")
+	c.Flags().IntVar(&f.uses, "uses", 0, when+"for at most so many requests")
+	c.Flags().StringVar(&f.bytes, "bytes", "", when+"for at most so many bytes, sent and received, such as 10MB")
+}
+
+// fill puts what was given into b; with all also what was not.
+func (f *openFlags) fill(c *cobra.Command, b *cofferdam.Bounds, all bool) error {
+	if all || c.Flags().Changed("for") {
+		b.Seconds = f.span.Seconds()
+	}
+	if all || c.Flags().Changed("uses") {
+		b.Uses = f.uses
+	}
+	if all || c.Flags().Changed("bytes") {
+		n, err := parseBytes(f.bytes)
+		if err != nil {
+			return usage(c, "--bytes: "+err.Error())
+		}
+		b.Bytes = n
+	}
+	return nil
+}
+
+// given says whether any of them was.
+func (f *openFlags) given(c *cobra.Command) bool {
+	return c.Flags().Changed("for") || c.Flags().Changed("uses") || c.Flags().Changed("bytes")
+}
+
+// bounds is what an answer to q opens: nil for its one act alone, or for exactly
+// what an agent proposed.
+func (f *openFlags) bounds(c *cobra.Command, q cofferdam.Question, entry string) (*cofferdam.Bounds, error) {
+	switch {
+	case q.Proposed != nil && entry == "" && !f.given(c):
+		return nil, nil
+	case q.Proposed != nil:
+		b := *q.Proposed
+		if entry != "" {
+			b.Entry = entry
+		}
+		return &b, f.fill(c, &b, false)
+	case entry == "" && f.given(c):
+		return nil, usage(c, "--for, --uses and --bytes bound what --entry opens, and there is none")
+	case entry == "":
+		return nil, nil
+	}
+	b := cofferdam.Bounds{Entry: entry}
+	return &b, f.fill(c, &b, true)
+}
+
+// parseBytes reads what parseSize does, and 10kB, 10MB, 10GB.
+func parseBytes(s string) (int64, error) {
+	for suffix, unit := range map[string]int64{"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9} {
+		digits, ok := strings.CutSuffix(s, suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n <= 0 || n > 1e12/unit {
+			return 0, fmt.Errorf("%.40q is no size such as 10MB or 512KiB", s)
+		}
+		return n * unit, nil
+	}
+	return parseSize(s)
+}
+
+// told says what bounds are, for people.
+func told(b cofferdam.Bounds) string {
+	s := b.Entry + " for " + time.Duration(b.Seconds*float64(time.Second)).String()
+	if b.Uses > 0 {
+		s += fmt.Sprintf(", %d requests", b.Uses)
+	}
+	if b.Bytes > 0 {
+		s += fmt.Sprintf(", %d bytes sent and received", b.Bytes)
+	}
+	return s
+}
+
+// showWords prints what an agent says why it needs what it proposes, and how it is
+// opened for all tasks.
+func (a answers) showWords(q cofferdam.Question) error {
+	_, err := fmt.Fprintf(a.Out, "\nthe agent's own words, which nobody has checked:\n%s\n\nfor all tasks instead: put this into a file of the policy, and give it to cofferdam policy propose\n\n[egress]\nallow = [%q]\n",
+		exactBytes(q.Bytes), clean(q.Proposed.Entry))
+	return err
+}
+
 func newApprovalOpen(a *app) *cobra.Command {
 	var r cofferdam.OpenRequest
-	var span time.Duration
+	var f openFlags
 	c := &cobra.Command{
 		Use: "open TASK ENTRY", Short: "Open one host for the rest of a task", Args: exactly("TASK", "ENTRY"),
-		Long: "Open one entry for the rest of a task that has not ended, such as a host that it was refused: for a time and, with --uses, for a number of " +
-			"requests. It counts at once. What a rule denies stays denied, and what is beyond a limit of the policy nobody opens. A person does this at a " +
+		Long: "Open one entry for the rest of a task that has not ended, such as a host that it was refused: for a time and, with --uses and --bytes, for a number of " +
+			"requests or of bytes. It counts at once. What a rule denies stays denied, and what is beyond a limit of the policy nobody opens. A person does this at a " +
 			"terminal and proves with a password or a code that they are there." + calling(9),
-		Example: "  cofferdam approval open t-42 api.example.com --for 30m --uses 10",
+		Example: "  cofferdam approval open t-42 api.example.com --for 30m --uses 10 --bytes 10MB",
 		RunE: func(c *cobra.Command, args []string) error {
+			r.Bounds.Entry = args[1]
+			if err := f.fill(c, &r.Bounds, true); err != nil {
+				return err
+			}
 			cl, err := answers{a}.attend("opening "+args[1], "cofferdam approval open")
 			if err != nil {
 				return err
@@ -26,8 +126,7 @@ func newApprovalOpen(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r.Bounds.Entry, r.Bounds.Seconds = args[1], span.Seconds()
-			if err := a.labels([]label{{"task", t.Short() + "  " + cut(clean(t.Request.Text), 60)}, {"opens", args[1]}, {"for", span.String()}}); err != nil {
+			if err := a.labels([]label{{"task", t.Short() + "  " + cut(clean(t.Request.Text), 60)}, {"opens", told(r.Bounds)}}); err != nil {
 				return err
 			}
 			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
@@ -40,12 +139,11 @@ func newApprovalOpen(a *app) *cobra.Command {
 			if a.json {
 				return a.object(q)
 			}
-			a.say("%s is open for %s until %s", args[1], t.Short(), q.Created.Add(span).Local().Format(time.TimeOnly))
+			a.say("%s is open for %s until %s", args[1], t.Short(), q.Created.Add(f.span).Local().Format(time.TimeOnly))
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&span, "for", time.Hour, "for how long, at most a day")
-	c.Flags().IntVar(&r.Bounds.Uses, "uses", 0, "for at most so many requests")
+	f.add(c, "")
 	c.Flags().StringVar(&r.Action, "action", "", "invoke, use and so on, if the entry is no host")
 	c.Flags().StringVar(&r.Comment, "comment", "", "a sentence for the record")
 	return c

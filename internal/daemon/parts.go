@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"cofferdam/gateway/egress"
 	"cofferdam/gateway/git"
 	"cofferdam/gateway/model"
+	"cofferdam/gateway/proposal"
 	"cofferdam/gateway/wire"
 	"cofferdam/gateway/workload"
 	"cofferdam/identity"
@@ -70,6 +72,7 @@ type parts struct {
 	people   *identity.Directory
 	issuer   *identity.Issuer
 	signIn   service.SignInProvider // nil: there is none
+	passkeys service.Passkeys       // nil: there are none
 	sessions *session.Runner
 	merges   *merge.Service
 	tasks    *task.Service
@@ -108,6 +111,15 @@ func (s *server) keep(ctx context.Context) error {
 	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host()})
 	if s.SignIn.Issuer != "" {
 		if s.signIn, err = identity.NewOIDC(identity.Provider{Issuer: s.SignIn.Issuer, Client: s.SignIn.Client}, s.people); err != nil {
+			return err
+		}
+	}
+	if origin := s.SignIn.PasskeyOrigin; origin != "" {
+		u, err := url.Parse(origin)
+		if err != nil {
+			return err
+		}
+		if s.passkeys, err = s.people.UsePasskeys(u.Hostname(), origin); err != nil {
 			return err
 		}
 	}
@@ -153,7 +165,7 @@ func (s *server) connect(context.Context) error {
 	out := egress.New(egress.Options{Dialer: s.dialer, CA: s.ca}) // its roots are this machine's, or those of SSL_CERT_FILE
 	models := model.New(model.Options{Dialer: s.dialer, Prices: s.Prices, Attach: s.attachKey, Find: s.store.FindModel, Clean: s.redactor.String})
 	s.routes = wire.Routes{
-		Own:    map[cofferdam.Host]gateway.Handler{gateway.GitHost: s.git, gateway.ModelHost: models, gateway.IdentityHost: workload.New(s.issuer)},
+		Own:    map[cofferdam.Host]gateway.Handler{gateway.GitHost: s.git, gateway.ModelHost: models, gateway.IdentityHost: workload.New(s.issuer), gateway.PolicyHost: proposal.New()},
 		Others: out, Refused: out.Refusal(), Provider: out.Provider(models),
 	}
 	return nil

@@ -57,10 +57,8 @@ func (s *Service) AnswerApproval(ctx context.Context, id string, r cofferdam.Ans
 	if err != nil {
 		return q, err
 	}
-	if r.Allow && r.Bounds != nil {
-		if err := s.withinPolicy(ctx, op, a.Scope, q.Action, r.Bounds.Entry); err != nil {
-			return q, err
-		}
+	if err := s.opensWithin(ctx, op, q, r); err != nil {
+		return q, err
 	}
 	how, err := s.present(ctx, a.Caller, r.Proof, About(q.Hash, r.Allow, r.Bounds))
 	if err != nil {
@@ -69,11 +67,27 @@ func (s *Service) AnswerApproval(ctx context.Context, id string, r cofferdam.Ans
 	return s.Desk.Answer(ctx, a.Scope, string(q.ID), r.Hash, cofferdam.Answer{By: a.Caller.Principal, Allow: r.Allow, Comment: r.Comment, Bounds: r.Bounds, Proof: how})
 }
 
+// opensWithin refuses what an answer would open beyond what policy lets a task have.
+func (s *Service) opensWithin(ctx context.Context, op string, q cofferdam.Question, r cofferdam.AnswerRequest) error {
+	b := r.Bounds
+	if b == nil {
+		b = q.Proposed
+	}
+	if !r.Allow || b == nil {
+		return nil
+	}
+	return s.withinPolicy(ctx, op, q.Scope, q.Action, b.Entry)
+}
+
 // present says how a person was seen to be there for about. Without a factor they
 // are told to set one up: nothing else tells them from a program of theirs.
 func (s *Service) present(ctx context.Context, c identity.Caller, p cofferdam.Proof, about cofferdam.Digest) (string, error) {
 	if c.Principal.Kind == cofferdam.TestPerson {
 		return testProof, nil
+	}
+	p, err := s.fetched(ctx, c, p, about)
+	if err != nil {
+		return "", err
 	}
 	seen, err := s.Prover.Prove(ctx, cofferdam.PersonID(c.Member), p, about)
 	return seen.How, err
@@ -96,6 +110,9 @@ func (s *Service) Enroll(ctx context.Context, r cofferdam.EnrollRequest) (coffer
 	}
 	var p identity.Presence
 	if r.Proof.Kind != "" {
+		if r.Proof, err = s.fetched(ctx, a.Caller, r.Proof, aboutFactors); err != nil {
+			return cofferdam.Factor{}, err
+		}
 		if p, err = s.Prover.Prove(ctx, cofferdam.PersonID(a.Caller.Member), r.Proof, aboutFactors); err != nil {
 			return cofferdam.Factor{}, err
 		}
@@ -112,6 +129,9 @@ func shownFactor(f identity.Factor) cofferdam.Factor {
 func (s *Service) Unenroll(ctx context.Context, id string, proof cofferdam.Proof) error {
 	a, err := s.enter(ctx, "service.Unenroll")
 	if err != nil {
+		return err
+	}
+	if proof, err = s.fetched(ctx, a.Caller, proof, aboutFactors); err != nil {
 		return err
 	}
 	p, err := s.Prover.Prove(ctx, cofferdam.PersonID(a.Caller.Member), proof, aboutFactors)

@@ -83,16 +83,18 @@ func answers(ctx context.Context, q querier, id cofferdam.QuestionID) ([]cofferd
 	}, `SELECT body FROM answer WHERE question = ? ORDER BY time`, id)
 }
 
-// Tally counts the questions of a task, and says when the last one with this
-// hash was denied.
-func (s *Store) Tally(ctx context.Context, task cofferdam.TaskID, hash cofferdam.Digest, since time.Time) (count, recent int, denied time.Time, err error) {
+// Tally counts the questions of the task of like, and says when the last one was
+// denied that has its hash, or proposed to open the same host.
+func (s *Store) Tally(ctx context.Context, like cofferdam.Question, since time.Time) (count, recent int, denied time.Time, err error) {
 	const op = "store.Tally"
-	row := s.write.QueryRowContext(ctx, `SELECT COUNT(*), COUNT(CASE WHEN created > ? THEN 1 END) FROM question WHERE task = ?`, stamp(since), task)
+	row := s.write.QueryRowContext(ctx, `SELECT COUNT(*), COUNT(CASE WHEN created > ? THEN 1 END) FROM question WHERE task = ?`, stamp(since), like.Task)
 	if err := row.Scan(&count, &recent); err != nil {
 		return 0, 0, denied, broken(op, s.path, err)
 	}
 	var at sql.NullString
-	row = s.write.QueryRowContext(ctx, `SELECT MAX(a.time) FROM answer a JOIN question q ON q.id = a.question WHERE q.task = ? AND q.hash = ? AND a.allow = 0`, task, hash)
+	row = s.write.QueryRowContext(ctx, `SELECT MAX(a.time) FROM answer a JOIN question q ON q.id = a.question WHERE q.task = ? AND a.allow = 0
+		AND (q.hash = ? OR json_extract(q.body, '$.proposed.entry') = ? OR json_extract(q.body, '$.proposed.entry') LIKE ? || ':%')`,
+		like.Task, like.Hash, proposedHost(like), proposedHost(like))
 	if err := row.Scan(&at); err != nil {
 		return 0, 0, denied, broken(op, s.path, err)
 	}

@@ -87,7 +87,7 @@ func TestQuestions(t *testing.T) {
 	if _, err := s.Answer(ctx, two.ID, say("bob", false), cofferdam.QuestionDenied); err != nil {
 		t.Fatal(err)
 	}
-	n, recent, denied, err := s.Tally(ctx, task.ID, "h-2", time.Now().Add(-time.Hour))
+	n, recent, denied, err := s.Tally(ctx, cofferdam.Question{Task: task.ID, Hash: "h-2"}, time.Now().Add(-time.Hour))
 	if err != nil || n != 2 || recent != 2 || denied.IsZero() {
 		t.Errorf("%d, %d, %v, %v", n, recent, denied, err)
 	}

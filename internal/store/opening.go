@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"cofferdam"
@@ -64,4 +65,14 @@ func (s *Store) Openings(ctx context.Context, task cofferdam.TaskID) ([]cofferda
 		}
 	}
 	return list, broken(op, s.path, err)
+}
+
+// proposedHost is the host that a question proposes to open, whatever its port; ""
+// for none, which nothing proposes.
+func proposedHost(q cofferdam.Question) string {
+	if q.Proposed == nil {
+		return ""
+	}
+	host, _, _ := strings.Cut(q.Proposed.Entry, ":")
+	return host
 }
