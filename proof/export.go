@@ -15,8 +15,12 @@ import (
 	"cofferdam"
 )
 
-// ExportSchema is the schema of the exports that Export writes.
-const ExportSchema = "cofferdam/export/v1"
+// ExportSchema is the schema of the exports that Export writes. Those of the version
+// before, in which there is no policy, hold as well.
+const (
+	ExportSchema = "cofferdam/export/v2"
+	exportBefore = "cofferdam/export/v1"
+)
 
 const exportTitle = "cofferdam export v1"
 
@@ -30,6 +34,7 @@ type line struct {
 	Task    cofferdam.TaskID    `json:"task,omitempty"`
 	Session cofferdam.SessionID `json:"session,omitempty"`
 	Note    string              `json:"note,omitempty"`
+	Text    string              `json:"text,omitempty"`
 	Index   *uint64             `json:"index,omitempty"`
 	Proof   []Hash              `json:"proof,omitempty"`
 	Event   json.RawMessage     `json:"event,omitempty"` // last, as stored
@@ -42,6 +47,7 @@ const (
 	lineSeal    = "seal"
 	lineHost    = "host"
 	lineEntry   = "entry"
+	linePolicy  = "policy"
 	lineReceipt = "receipt"
 	lineEnd     = "end"
 )
@@ -59,9 +65,13 @@ type Export struct {
 
 // NewExport begins an export of task on w.
 func NewExport(w io.Writer, key Signer, task cofferdam.TaskID, at time.Time) *Export {
+	return newExport(w, key, task, at, ExportSchema)
+}
+
+func newExport(w io.Writer, key Signer, task cofferdam.TaskID, at time.Time, schema string) *Export {
 	x := &Export{out: bufio.NewWriterSize(w, 1<<16), hash: sha256.New(), key: key, task: task}
 	at = at.UTC().Round(0)
-	_ = x.put(line{Type: lineHeader, Schema: ExportSchema, Time: &at, Key: key.Name(), Task: task})
+	_ = x.put(line{Type: lineHeader, Schema: schema, Time: &at, Key: key.Name(), Task: task})
 	return x
 }
 
@@ -82,6 +92,12 @@ func (x *Export) Host(note []byte) error { return x.put(line{Type: lineHost, Not
 // Entry adds one event of the host's log as stored, with its proof.
 func (x *Export) Entry(index uint64, proof []Hash, stored []byte) error {
 	return x.put(line{Type: lineEntry, Index: &index, Proof: proof, Event: stored})
+}
+
+// Policy adds a document by which a session was judged: the signed change by which
+// it came to count, and its text.
+func (x *Export) Policy(d SignedPolicy) error {
+	return x.put(line{Type: linePolicy, Note: string(d.Note), Text: d.Text})
 }
 
 // Receipt adds a signed receipt.

@@ -26,6 +26,12 @@ type PolicyChange struct {
 	Time            time.Time        `json:"time"`
 }
 
+// SignedPolicy is a document of policy with the note by which it came to count.
+type SignedPolicy struct {
+	Note []byte
+	Text string
+}
+
 // SignPolicy returns c as a signed note.
 func (s Signer) SignPolicy(c PolicyChange) ([]byte, error) {
 	c.Schema, c.Time = PolicySchema, c.Time.UTC()
@@ -52,19 +58,23 @@ func OpenPolicy(msg []byte, public string) (PolicyChange, error) {
 	if err != nil {
 		return PolicyChange{}, tampered("check change of policy", err)
 	}
-	var c PolicyChange
-	body, ok := strings.CutPrefix(text, policyTitle+"\n")
-	switch {
-	case !ok || strings.Count(body, "\n") != 1:
-		err = fmt.Errorf("signed text is no change of policy")
-	default:
-		err = decode([]byte(strings.TrimSuffix(body, "\n")), &c)
-	}
-	if err == nil && c.Schema != PolicySchema {
-		err = fmt.Errorf("it has the schema %.80q, want %s", c.Schema, PolicySchema)
-	}
+	c, err := parsePolicy(text)
 	if err != nil {
 		return PolicyChange{}, tampered("check change of policy", err)
+	}
+	return c, nil
+}
+
+func parsePolicy(text string) (c PolicyChange, err error) {
+	body, ok := strings.CutPrefix(text, policyTitle+"\n")
+	if !ok || strings.Count(body, "\n") != 1 {
+		return c, fmt.Errorf("signed text is no change of policy")
+	}
+	if err := decode([]byte(strings.TrimSuffix(body, "\n")), &c); err != nil {
+		return c, fmt.Errorf("change of policy: %w", err)
+	}
+	if c.Schema != PolicySchema {
+		return c, fmt.Errorf("change of policy has the schema %.80q, want %s", c.Schema, PolicySchema)
 	}
 	return c, nil
 }

@@ -107,7 +107,9 @@ type evidence struct {
 	order    []cofferdam.SessionID
 	seals    map[cofferdam.SessionID][]byte
 	host     [][]byte
+	policies []SignedPolicy
 	receipts [][]byte
+	schema   string // of the export; "": as it is now
 }
 
 func newEvidence(t testing.TB, key Signer) *evidence {
@@ -142,7 +144,11 @@ func must(t testing.TB) func([]byte, error) []byte {
 func (v *evidence) export(t testing.TB, key Signer) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	x := NewExport(&b, key, "t-1", testTime)
+	schema := v.schema
+	if schema == "" {
+		schema = ExportSchema
+	}
+	x := newExport(&b, key, "t-1", testTime, schema)
 	for _, id := range v.order {
 		x.Session(id)
 		for _, e := range v.sessions[id] {
@@ -160,6 +166,9 @@ func (v *evidence) export(t testing.TB, key Signer) []byte {
 			t.Fatal(err)
 		}
 		x.Entry(uint64(i+1), p, e)
+	}
+	for _, p := range v.policies {
+		x.Policy(p)
 	}
 	for _, r := range v.receipts {
 		x.Receipt(r)
@@ -362,7 +371,7 @@ func TestReceipt(t *testing.T) {
 	want.Kernel = "hostile \u2028\n— x \x00 text"
 	note := must(t)(key.Sign(want))
 	got, err := OpenReceipt(note, key.Public())
-	want.Schema = ReceiptSchema
+	want.Schema, want.Terms = ReceiptSchema, &Terms{}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("OpenReceipt: %v\n%s", err, diff)
 	}

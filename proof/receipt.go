@@ -10,13 +10,19 @@ import (
 	"cofferdam"
 )
 
-// ReceiptSchema is the schema of the receipts that Sign writes.
-const ReceiptSchema = "cofferdam/receipt/v1"
+// ReceiptSchema is the schema of the receipts that Sign writes. Those of the
+// version before, which say nothing of Terms, hold as well.
+const (
+	ReceiptSchema = "cofferdam/receipt/v2"
+	receiptBefore = "cofferdam/receipt/v1"
+)
 
 // maxReceipt bounds a receipt's JSON; note.Open takes notes up to 1,000,000 bytes.
-const maxReceipt = 512 << 10
+// A task's scope alone may have 400 KiB. Source: docs/SPECIFICATION.md, "Trace and proof".
+const maxReceipt = 900 << 10
 
-const receiptTitle = "cofferdam receipt v1"
+// receiptTitles are the first lines of receipts, by schema.
+var receiptTitles = map[string]string{ReceiptSchema: "cofferdam receipt v2", receiptBefore: "cofferdam receipt v1"}
 
 // Receipt says what the platform saw when it ran the checks of a task on one
 // commit, in what, under which policy, and which traces show it.
@@ -42,6 +48,20 @@ type Receipt struct {
 	// that nothing broke.
 	RegressionOnly bool      `json:"regression_only"`
 	Time           time.Time `json:"time"`
+	Terms          *Terms    `json:"terms,omitempty"` // nil in receipts of the version before, and in no other
+}
+
+// Terms are what bound the work that a receipt is for, and what it took.
+type Terms struct {
+	// Judged are the policies by which its sessions were judged, in order, those
+	// included that counted only for a while.
+	Judged []cofferdam.Judged `json:"judged"`
+	// Passed are the answers of people by which acts passed, and what they opened.
+	Passed   []cofferdam.Passed  `json:"passed,omitempty"`
+	Contract *cofferdam.Contract `json:"contract,omitempty"` // the task's scope
+	Strays   cofferdam.Strays    `json:"strays"`             // what went beyond it
+	Budget   *cofferdam.Budget   `json:"budget,omitempty"`   // of the task; nil: it had no limit
+	Used     cofferdam.Usage     `json:"used"`               // by all attempts until then
 }
 
 // Report returns what the receipt says of the checks.
@@ -58,6 +78,9 @@ func (r Receipt) Report() cofferdam.CheckReport {
 // Sign returns r as a signed note.
 func (s Signer) Sign(r Receipt) ([]byte, error) {
 	r.Schema, r.Time = ReceiptSchema, r.Time.UTC()
+	if r.Terms == nil {
+		r.Terms = &Terms{}
+	}
 	if r.Commit == "" || r.Base == "" || r.Task == "" || r.ID == "" {
 		return nil, &cofferdam.Error{
 			Op: "proof.Sign", Kind: cofferdam.Invalid, Subject: "sign receipt",
@@ -74,7 +97,7 @@ func (s Signer) Sign(r Receipt) ([]byte, error) {
 			Reason: fmt.Sprintf("it is %d bytes long, and %d are allowed", len(line), maxReceipt),
 		}
 	}
-	return s.sign(receiptTitle + "\n" + string(line) + "\n")
+	return s.sign(receiptTitles[r.Schema] + "\n" + string(line) + "\n")
 }
 
 // OpenReceipt checks a signed receipt against a public key.
@@ -95,15 +118,15 @@ func OpenReceipt(msg []byte, public string) (Receipt, error) {
 }
 
 func parseReceipt(text string) (r Receipt, err error) {
-	body, ok := strings.CutPrefix(text, receiptTitle+"\n")
-	if !ok || strings.Count(body, "\n") != 1 {
+	title, body, _ := strings.Cut(text, "\n")
+	if title != receiptTitles[ReceiptSchema] && title != receiptTitles[receiptBefore] || strings.Count(body, "\n") != 1 {
 		return r, fmt.Errorf("signed text is no receipt")
 	}
 	if err := decode([]byte(strings.TrimSuffix(body, "\n")), &r); err != nil {
 		return r, fmt.Errorf("receipt: %w", err)
 	}
-	if r.Schema != ReceiptSchema {
-		return r, fmt.Errorf("receipt has the schema %.80q, want %s", r.Schema, ReceiptSchema)
+	if receiptTitles[r.Schema] != title || (r.Schema == ReceiptSchema) != (r.Terms != nil) {
+		return r, fmt.Errorf("receipt has the schema %.80q, which is not that of %q or not what it says", r.Schema, title)
 	}
 	return r, nil
 }

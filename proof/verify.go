@@ -24,6 +24,7 @@ const (
 	maxLine     = 2 << 20 // an event of the trace has at most 1 MiB, an entry its proof besides
 	maxSessions = 10_000  // of one task
 	maxReceipts = 1_000   // of one task
+	maxPolicies = 10_000  // of one task, and by so many times as much its sessions may be judged
 )
 
 // ErrNotSealed is in the chain of errors of evidence whose end is missing: a
@@ -39,8 +40,9 @@ type Report struct {
 	Exported time.Time        `json:"exported"`
 	Events   uint64           `json:"events"` // of all sessions
 	Sessions []SessionReport  `json:"sessions"`
-	Host     Head             `json:"host"`    // of the host's log; compare it with one you know
-	Entries  uint64           `json:"entries"` // events of the host's log in the export
+	Host     Head             `json:"host"`     // of the host's log; compare it with one you know
+	Entries  uint64           `json:"entries"`  // events of the host's log in the export
+	Policies []PolicyChange   `json:"policies"` // of the documents by which sessions were judged; their texts are in the export
 	Receipts []Receipt        `json:"receipts"`
 	// Unseen are digests of receipts that the host's log tells of and that are
 	// not here: made for an attempt that was given up, or left out on export.
@@ -69,7 +71,8 @@ func Verify(r io.Reader, public string) (Report, error) {
 	c := &checker{
 		key: key, in: bufio.NewReaderSize(r, 1<<16), hash: sha256.New(),
 		heads: map[cofferdam.SessionID]Head{}, told: map[cofferdam.SessionID]Head{}, wanted: map[string]bool{},
-		report: Report{Schema: "cofferdam/verify/v1", Key: public, Sessions: []SessionReport{}, Receipts: []Receipt{}},
+		judged: map[cofferdam.Judged]bool{}, texts: map[cofferdam.Digest]bool{},
+		report: Report{Schema: "cofferdam/verify/v1", Key: public, Sessions: []SessionReport{}, Policies: []PolicyChange{}, Receipts: []Receipt{}},
 	}
 	for c.stage != lineEnd {
 		if err := c.step(); err != nil {
@@ -103,6 +106,10 @@ type checker struct {
 	told     map[cofferdam.SessionID]Head // what the host's log says was sealed
 	wanted   map[string]bool              // digests of receipts the host's log tells of
 	open     []cofferdam.SessionID        // sessions without a seal
+
+	schema string
+	judged map[cofferdam.Judged]bool // by what the sessions say that they were judged
+	texts  map[cofferdam.Digest]bool // documents of policy that are here, signed
 }
 
 // event is what Verify reads of a stored event.
@@ -110,6 +117,7 @@ type event struct {
 	Seq     uint64              `json:"seq"`
 	Session cofferdam.SessionID `json:"session"`
 	Kind    string              `json:"kind"`
+	On      string              `json:"resource"`
 	Verdict cofferdam.Verdict   `json:"verdict"`
 	Time    time.Time           `json:"time"`
 	Fields  json.RawMessage     `json:"fields"` // may be large; parsed where it is wanted
@@ -191,7 +199,7 @@ func (c *checker) typed(l line) error {
 	ok := false
 	switch stage := c.stage; l.Type {
 	case lineHeader:
-		ok = stage == "" && l.Schema == ExportSchema && l.Time != nil
+		ok = stage == "" && (l.Schema == ExportSchema || l.Schema == exportBefore) && l.Time != nil
 	case lineSession:
 		ok = stage == lineHeader || stage == lineSession || stage == lineSeal
 	case lineSeal:
@@ -200,8 +208,10 @@ func (c *checker) typed(l line) error {
 		ok = stage == lineHeader || stage == lineSession || stage == lineSeal
 	case lineEntry:
 		ok = (stage == lineHost || stage == lineEntry) && l.Index != nil
+	case linePolicy:
+		ok = c.schema == ExportSchema && (stage == lineHost || stage == lineEntry || stage == linePolicy)
 	case lineReceipt, lineEnd:
-		ok = stage == lineHost || stage == lineEntry || stage == lineReceipt
+		ok = stage == lineHost || stage == lineEntry || stage == linePolicy || stage == lineReceipt
 	}
 	if !ok {
 		return c.fail("a line of type %.20q does not belong here", l.Type)
@@ -212,7 +222,7 @@ func (c *checker) typed(l line) error {
 	c.stage = l.Type
 	switch l.Type {
 	case lineHeader:
-		c.report.Task, c.report.Exported = l.Task, *l.Time
+		c.report.Task, c.report.Exported, c.schema = l.Task, *l.Time, l.Schema
 		if l.Key != c.key.Name() {
 			return c.fail("it was signed by the key %.80q, and the key given is %.80q", l.Key, c.key.Name())
 		}
@@ -224,6 +234,8 @@ func (c *checker) typed(l line) error {
 		return c.host(l)
 	case lineEntry:
 		return c.entry(l)
+	case linePolicy:
+		return c.policy(l)
 	case lineReceipt:
 		return c.receipt(l)
 	case lineEnd:
@@ -261,6 +273,9 @@ func (c *checker) event(raw []byte) error {
 	}
 	if e.Kind == cofferdam.EventSessionSeal && !c.tally.Matches(e.fields()) {
 		return c.fail("the seal of session %s counts other events than there are", c.session)
+	}
+	if err := c.judge(e); err != nil {
+		return err
 	}
 	c.tally.Add(e.Kind, e.Verdict)
 	c.tree.Append(raw)
@@ -398,6 +413,9 @@ func (c *checker) receipt(l line) error {
 			return c.fail("receipt %s rests on the trace of session %.80q, which is not the one in this export", r.ID, h.Session)
 		}
 	}
+	if err := c.terms(r); err != nil {
+		return err
+	}
 	delete(c.wanted, string(DigestOf([]byte(l.Note))))
 	c.report.Receipts = append(c.report.Receipts, r)
 	return nil
@@ -435,6 +453,9 @@ func (c *checker) finish() error {
 		if _, ok := c.told[id]; !ok {
 			return tampered("check export", fmt.Errorf("the host's log does not know the seal of session %s", id))
 		}
+	}
+	if err := c.documents(); err != nil {
+		return err
 	}
 	for d := range c.wanted {
 		c.report.Unseen = append(c.report.Unseen, cofferdam.Digest(d))

@@ -50,7 +50,7 @@ func TestChangedOnDisk(t *testing.T) {
 				t.Errorf("open: %v, want tampered", err)
 			}
 			var b bytes.Buffer
-			err := s.Export(context.Background(), &b, []cofferdam.SessionID{"s-1"}, "t-1")
+			err := s.Export(context.Background(), &b, []cofferdam.SessionID{"s-1"}, "t-1", nil)
 			if err == nil {
 				_, err = proof.Verify(&b, key.Public())
 			}

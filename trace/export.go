@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -17,12 +18,17 @@ import (
 	"cofferdam/proof"
 )
 
+// Texts finds the documents of policy of some digests, signed; what is not there
+// is left out, and Verify will say so.
+type Texts = func(ctx context.Context, of []cofferdam.Digest) ([]proof.SignedPolicy, error)
+
 // Export writes the trace of a task in the form that proof.Verify checks: the
 // logs of the sessions ids, and of every other sealed session that the host's
-// log knows of the task; the events of the host's log about them; receipts, as
-// signed notes. Sessions that are not sealed are in it as far as they are, and
-// Verify will say so.
-func (s *Store) Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, task cofferdam.TaskID, receipts ...[]byte) error {
+// log knows of the task; the events of the host's log about them; the documents
+// by which the sessions were judged, where texts, which may be nil, finds them;
+// receipts, as signed notes. Sessions that are not sealed are in it as far as they
+// are, and Verify will say so.
+func (s *Store) Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, task cofferdam.TaskID, texts Texts, receipts ...[]byte) error {
 	for _, id := range ids {
 		if err := checkID(id); err != nil {
 			return err
@@ -41,8 +47,9 @@ func (s *Store) Export(ctx context.Context, w io.Writer, ids []cofferdam.Session
 		return err
 	}
 	x := proof.NewExport(w, s.key, task, time.Now())
+	named := documents{}
 	for _, id := range host.sessions {
-		if err := s.exportSession(ctx, x, id, host.sealed[id]); err != nil {
+		if err := s.exportSession(ctx, x, id, host.sealed[id], named); err != nil {
 			return err
 		}
 	}
@@ -58,6 +65,9 @@ func (s *Store) Export(ctx context.Context, w io.Writer, ids []cofferdam.Session
 			return err
 		}
 	}
+	if err := named.export(ctx, x, texts); err != nil {
+		return err
+	}
 	for _, r := range receipts {
 		if err := x.Receipt(r); err != nil {
 			return err
@@ -69,7 +79,7 @@ func (s *Store) Export(ctx context.Context, w io.Writer, ids []cofferdam.Session
 // exportSession writes one session. told says that the host's log has its seal;
 // without that, the session is exported as not sealed although it may have been
 // sealed a moment ago.
-func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam.SessionID, told bool) error {
+func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam.SessionID, told bool, named documents) error {
 	l, err := s.reader(id)
 	if err != nil {
 		return err
@@ -82,6 +92,7 @@ func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam
 	err = l.each(ctx, 0, func(line []byte) error {
 		tree.Append(line)
 		last = append(last[:0], line...)
+		named.note(line)
 		return x.Event(line)
 	})
 	if err != nil {
@@ -98,6 +109,41 @@ func (s *Store) exportSession(ctx context.Context, x *proof.Export, id cofferdam
 		return unavailable("export trace of "+l.title(), err)
 	}
 	return x.Seal(note)
+}
+
+// documents are those by which sessions were judged.
+type documents map[cofferdam.Digest]bool
+
+// note learns from one event as stored.
+func (d documents) note(line []byte) {
+	if !bytes.Contains(line, []byte(`"resource":"`+cofferdam.StepPolicy+`"`)) {
+		return // it need not be parsed
+	}
+	e, err := parse(line)
+	if err != nil {
+		return // who checks the export says so
+	}
+	if j, ok := cofferdam.JudgedBy(e); ok {
+		for _, doc := range j.Documents() {
+			d[doc] = true
+		}
+	}
+}
+
+func (d documents) export(ctx context.Context, x *proof.Export, texts Texts) error {
+	if texts == nil || len(d) == 0 {
+		return nil
+	}
+	found, err := texts(ctx, slices.Sorted(maps.Keys(d)))
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		if err := x.Policy(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sealing signs the head that Seal is about to write: the host's log has the

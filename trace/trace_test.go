@@ -73,7 +73,7 @@ func seal(t testing.TB, l *Log) Head {
 func export(t testing.TB, s *Store, ids ...cofferdam.SessionID) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := s.Export(context.Background(), &b, ids, "t-1"); err != nil {
+	if err := s.Export(context.Background(), &b, ids, "t-1", nil); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -347,7 +347,7 @@ func TestManySessions(t *testing.T) {
 		})
 		wg.Go(func() {
 			var b bytes.Buffer
-			err := s.Export(context.Background(), &b, []cofferdam.SessionID{id}, "")
+			err := s.Export(context.Background(), &b, []cofferdam.SessionID{id}, "", nil)
 			if err == nil {
 				_, err = proof.Verify(&b, key.Public())
 			}
@@ -370,7 +370,7 @@ func TestManySessions(t *testing.T) {
 // exportOne exports one session without naming its task.
 func exportOne(s *Store, id cofferdam.SessionID) []byte {
 	var b bytes.Buffer
-	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{id}, ""); err != nil {
+	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{id}, "", nil); err != nil {
 		return nil
 	}
 	return b.Bytes()
@@ -406,19 +406,19 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("gone away") }
 func TestExportFails(t *testing.T) {
 	s := openStore(t, t.TempDir(), testKey(t))
 	story(t, s, "s-1")
-	if err := s.Export(context.Background(), failing{}, nil, "t-1"); err == nil {
+	if err := s.Export(context.Background(), failing{}, nil, "t-1", nil); err == nil {
 		t.Error("a failing writer goes unseen")
 	}
 	var b bytes.Buffer
-	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{"s-9"}, "t-1"); cofferdam.KindOf(err) != cofferdam.NotFound {
+	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{"s-9"}, "t-1", nil); cofferdam.KindOf(err) != cofferdam.NotFound {
 		t.Errorf("unknown session: %v", err)
 	}
-	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{"../x"}, "t-1"); cofferdam.KindOf(err) != cofferdam.Invalid {
+	if err := s.Export(context.Background(), &b, []cofferdam.SessionID{"../x"}, "t-1", nil); cofferdam.KindOf(err) != cofferdam.Invalid {
 		t.Errorf("path for an id: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.Export(ctx, &b, nil, "t-1"); !errors.Is(err, context.Canceled) {
+	if err := s.Export(ctx, &b, nil, "t-1", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

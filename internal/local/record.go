@@ -219,7 +219,7 @@ func (r *record) finish(file string, place *os.Root) (string, error) {
 		err = errors.Join(err, opened)
 	}
 	if err == nil {
-		err = appear(place, temp, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "") })
+		err = appear(place, temp, filepath.Base(file), func(w io.Writer) error { return r.store.Export(ctx, w, []cofferdam.SessionID{r.id}, "", nil) })
 	}
 	if err = errors.Join(err, r.store.Close()); err != nil {
 		hint := "free some there, or name another file with --trace; what was recorded is in " + r.dir()

@@ -398,7 +398,7 @@ func (m *Memory) Follow(ctx context.Context, id cofferdam.SessionID, from uint64
 }
 
 // Export implements Trace; what it writes is no evidence.
-func (m *Memory) Export(_ context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID, _ ...[]byte) error {
+func (m *Memory) Export(_ context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID, _ Texts, _ ...[]byte) error {
 	if err := m.fault(); err != nil {
 		return err
 	}

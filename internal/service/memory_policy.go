@@ -52,6 +52,18 @@ func (m *memoryPolicies) PolicyVersions(_ context.Context, scope cofferdam.Scope
 	return m.of(scope), nil
 }
 
+// PoliciesOf implements Policies.
+func (m *memoryPolicies) PoliciesOf(_ context.Context, scope cofferdam.Scope, text cofferdam.Digest) (list []cofferdam.PolicyVersion, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range m.all {
+		if v.Organization == scope.Organization && (v.Project == "" || v.Project == scope.Project) && v.State == cofferdam.PolicyTaken && v.Digest == text {
+			list = append(list, v)
+		}
+	}
+	return list, nil
+}
+
 // ProposePolicy implements Policies.
 func (m *memoryPolicies) ProposePolicy(_ context.Context, v cofferdam.PolicyVersion) (cofferdam.PolicyVersion, error) {
 	m.mu.Lock()

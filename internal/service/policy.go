@@ -20,6 +20,9 @@ type Policies interface {
 	Policy(ctx context.Context, scope cofferdam.Scope) (cofferdam.PolicyVersion, error) // the one that counts
 	PolicyVersion(ctx context.Context, scope cofferdam.Scope, version int64) (cofferdam.PolicyVersion, error)
 	PolicyVersions(ctx context.Context, scope cofferdam.Scope) ([]cofferdam.PolicyVersion, error) // newest first
+	// PoliciesOf returns the versions of both documents of a project that were taken
+	// and have this text.
+	PoliciesOf(ctx context.Context, scope cofferdam.Scope, text cofferdam.Digest) ([]cofferdam.PolicyVersion, error)
 	ProposePolicy(ctx context.Context, v cofferdam.PolicyVersion) (cofferdam.PolicyVersion, error)
 	// DecidePolicy takes or rejects a proposal, once.
 	DecidePolicy(ctx context.Context, v cofferdam.PolicyVersion) error

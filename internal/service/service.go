@@ -83,11 +83,14 @@ type Receipts interface {
 	ReceiptsOf(ctx context.Context, t cofferdam.TaskID) ([]task.Receipt, error)
 }
 
+// Texts finds the documents of policy of some digests, signed.
+type Texts = func(ctx context.Context, of []cofferdam.Digest) ([]proof.SignedPolicy, error)
+
 // Trace reads the record; package trace offers it.
 type Trace interface {
 	Events(ctx context.Context, id cofferdam.SessionID, from uint64, limit int) ([]cofferdam.Event, error)
 	Follow(ctx context.Context, id cofferdam.SessionID, from uint64, see func(cofferdam.Event) error) error
-	Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID, receipts ...[]byte) error
+	Export(ctx context.Context, w io.Writer, ids []cofferdam.SessionID, t cofferdam.TaskID, texts Texts, receipts ...[]byte) error
 }
 
 // Options is what a Service is made from. All fields are needed unless a

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cofferdam"
+	"cofferdam/proof"
 )
 
 // Events returns the events of a session from a sequence number on.
@@ -53,5 +54,21 @@ func (s *Service) Export(ctx context.Context, name string) (func(io.Writer) erro
 	for _, r := range receipts {
 		notes = append(notes, r.Note)
 	}
-	return func(w io.Writer) error { return s.Trace.Export(ctx, w, t.Sessions, t.ID, notes...) }, nil
+	return func(w io.Writer) error { return s.Trace.Export(ctx, w, t.Sessions, t.ID, s.texts(t.Scope), notes...) }, nil
+}
+
+// texts finds what judged the sessions of a project, as it was signed.
+func (s *Service) texts(scope cofferdam.Scope) Texts {
+	return func(ctx context.Context, of []cofferdam.Digest) (list []proof.SignedPolicy, err error) {
+		for _, d := range of {
+			versions, err := s.Policies.PoliciesOf(ctx, scope, d)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range versions {
+				list = append(list, proof.SignedPolicy{Note: []byte(v.Signature), Text: v.Text})
+			}
+		}
+		return list, nil
+	}
 }

@@ -50,6 +50,14 @@ func (s *Store) PolicyVersions(ctx context.Context, scope cofferdam.Scope) ([]co
 	return list, broken("store.PolicyVersions", s.path, err)
 }
 
+// PoliciesOf returns the versions of an organisation's and a project's documents
+// that were taken and have this text, the oldest first.
+func (s *Store) PoliciesOf(ctx context.Context, scope cofferdam.Scope, text cofferdam.Digest) ([]cofferdam.PolicyVersion, error) {
+	list, err := all(ctx, s.read, scanPolicy, policyColumns+`WHERE organization = ? AND project IN ('', ?) AND state = 'taken' AND digest = ? ORDER BY project, version LIMIT ?`,
+		scope.Organization, scope.Project, text, maxPolicies)
+	return list, broken("store.PoliciesOf", s.path, err)
+}
+
 // ProposePolicy keeps a proposal as the next version.
 func (s *Store) ProposePolicy(ctx context.Context, v cofferdam.PolicyVersion) (cofferdam.PolicyVersion, error) {
 	const op = "store.ProposePolicy"
