@@ -149,7 +149,8 @@ func (p *pid1) await() {
 func (p *pid1) hear() (wall.Report, *os.File, error) {
 	buf, rights := make([]byte, maxReport), make([]byte, unix.CmsgSpace(4))
 	n, rn, _, _, err := unix.Recvmsg(p.talk, buf, rights, unix.MSG_CMSG_CLOEXEC)
-	for errors.Is(err, unix.EINTR) {
+	// A reset is told once, and before what pid 1 said: it ended without having read a signal.
+	for errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNRESET) {
 		n, rn, _, _, err = unix.Recvmsg(p.talk, buf, rights, unix.MSG_CMSG_CLOEXEC)
 	}
 	if err == nil && n == 0 {

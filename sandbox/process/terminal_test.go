@@ -2,6 +2,7 @@ package process
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -300,6 +301,8 @@ func TestKilledWhileStopped(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "echo ready; until test -e go; do sleep 0.02; done")
 		cmd.Env = append(os.Environ(), isJob+"="+project, "COFFERDAM_TEST_INIT="+initProgram(t))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		var said bytes.Buffer
+		cmd.Stderr = &said
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -345,7 +348,7 @@ func TestKilledWhileStopped(t *testing.T) {
 		}
 		err = cmd.Wait()
 		if end == unix.SIGCONT && err != nil {
-			t.Error(err)
+			t.Errorf("%v: %s", err, said.String())
 		}
 		become(init, func(s string) bool { return s == "" || strings.HasPrefix(s, "Z") })
 	}
