@@ -146,6 +146,8 @@ func TestOutcome(t *testing.T) {
 			ctx, leave := context.WithCancel(context.WithValue(caller.Live, http.ServerContextKey, new(http.Server)))
 			defer leave()
 			p := c.play(leave, end)
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			r.Host = "good.test"
 			p.header, p.status = http.Header{}, max(p.status, http.StatusOK)
 			f.proxy.Transport = &p
 			func() {
@@ -154,7 +156,7 @@ func TestOutcome(t *testing.T) {
 						panic(v)
 					}
 				}()
-				f.ServeHTTP(&p, httptest.NewRequestWithContext(ctx, "GET", "http://good.test/", nil))
+				f.ServeHTTP(&p, r)
 			}()
 			events := record.Find(cofferdam.EventRequest)
 			if len(events) != 2 || events[1].Outcome != c.want {
