@@ -109,6 +109,37 @@ type ProjectRequest struct {
 	Name string `json:"name"`
 }
 
+// Organization is one of those that a server has. Nothing of one is seen by another.
+type Organization struct {
+	Schema  string         `json:"schema"` // cofferdam/organization/v1
+	ID      OrganizationID `json:"id"`
+	Name    string         `json:"name"`
+	Created time.Time      `json:"created"`
+}
+
+// OrganizationRequest asks for one with a first project, default, and a person who
+// owns it.
+type OrganizationRequest struct {
+	Name  string `json:"name"`
+	Owner string `json:"owner"`
+	Proof Proof  `json:"proof"`
+}
+
+// OrganizationAdded is an organisation and the invitation by which its owner
+// chooses a password. It is shown once.
+type OrganizationAdded struct {
+	Schema       string       `json:"schema"` // cofferdam/organization-added/v1
+	Organization Organization `json:"organization"`
+	Owner        string       `json:"owner"`
+	Invitation   string       `json:"invitation"`
+}
+
+// String hides the invitation.
+func (o OrganizationAdded) String() string { return o.Organization.Name + " [redacted]" }
+
+// GoString hides the invitation.
+func (o OrganizationAdded) GoString() string { return o.String() }
+
 // Token is a bearer token without its text.
 type Token struct {
 	Schema  string    `json:"schema"` // cofferdam/token/v1
@@ -153,6 +184,34 @@ func (f LoginFlow) String() string { return f.Address }
 
 // GoString hides the ticket.
 func (f LoginFlow) GoString() string { return f.String() }
+
+// LoginDevice is a sign-in that a person ends in a browser of any machine (RFC 8628).
+type LoginDevice struct {
+	Schema   string    `json:"schema"` // cofferdam/login-device/v1
+	Ticket   string    `json:"ticket"`
+	Code     string    `json:"code"`               // that the person gives
+	Address  string    `json:"address"`            // where they give it
+	Complete string    `json:"complete,omitempty"` // the address with the code in it
+	Seconds  float64   `json:"seconds"`            // between two looks whether they have
+	Expires  time.Time `json:"expires"`
+}
+
+// String hides the ticket.
+func (d LoginDevice) String() string { return d.Address }
+
+// GoString hides the ticket.
+func (d LoginDevice) GoString() string { return d.String() }
+
+// LoginTicket is that of a sign-in under way.
+type LoginTicket struct {
+	Ticket string `json:"ticket"`
+}
+
+// String hides the ticket.
+func (t LoginTicket) String() string { return "[redacted]" }
+
+// GoString hides the ticket.
+func (t LoginTicket) GoString() string { return t.String() }
 
 // LoginFinish is what a browser came back with. Proof is for binding an account
 // that has something to prove by.

@@ -34,6 +34,9 @@ type Options struct {
 	// Project is that which calls are about, by name or id; "" for the only one the
 	// caller is in, or the server's own.
 	Project string
+	// Browse is told of an errand, once for each call that has one: the call waits
+	// until a browser has done it. nil: the call fails, and its error has the errand.
+	Browse func(cofferdam.Errand)
 }
 
 // Client calls one server. Safe for concurrent use.
@@ -44,6 +47,7 @@ type Client struct {
 	scope  string // name of the project
 	http   *http.Client
 	pause  func(context.Context, time.Duration) error
+	browse func(cofferdam.Errand)
 }
 
 // Bounds of a call. Source: docs/SPECIFICATION.md, "API".
@@ -56,12 +60,13 @@ const (
 	dialTimeout  = 10 * time.Second
 	headerWait   = 11 * time.Minute // a wait request answers after 10
 	idleInClient = 30 * time.Second
+	errandPause  = 2 * time.Second // between looks whether a browser has answered
 )
 
 // New returns a Client. It does not call the server yet.
 func New(o Options) (*Client, error) {
 	t := &http.Transport{ResponseHeaderTimeout: headerWait, IdleConnTimeout: idleInClient, Proxy: nil}
-	c := &Client{server: o.Server, token: o.Token, scope: o.Project, http: &http.Client{Transport: t, CheckRedirect: noRedirect}, pause: sleep}
+	c := &Client{server: o.Server, token: o.Token, scope: o.Project, http: &http.Client{Transport: t, CheckRedirect: noRedirect}, pause: sleep, browse: o.Browse}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	path, isUnix := strings.CutPrefix(o.Server, "unix:")
 	switch {
@@ -123,8 +128,20 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		}
 	}
 	wait := firstPause
+	told := false
 	for n := 1; ; n++ {
 		resp, err := c.once(ctx, r, body)
+		var errand *cofferdam.Errand
+		if c.browse != nil && errors.As(err, &errand) {
+			if !told {
+				c.browse(*errand)
+			}
+			told, n = true, 0
+			if perr := c.pause(ctx, errandPause); perr != nil {
+				return nil, perr
+			}
+			continue // nothing was done: the server waits for the browser
+		}
 		if err == nil || n == attempts || !r.safe() || !passing(err) || ctx.Err() != nil {
 			return resp, err
 		}
@@ -220,6 +237,7 @@ type problem struct {
 	Kind, Op, Subject, Reason, Detail, Hint, Cause string
 	RequestID                                      string `json:"request_id"`
 	RetryAfter                                     int64  `json:"retry_after"` // seconds
+	Errand                                         *cofferdam.Errand
 }
 
 // RequestError is the cause of an error that a server told: it knows the
@@ -239,6 +257,9 @@ func (e *RequestError) Error() string {
 
 func (p problem) err() error {
 	e := &cofferdam.Error{Op: p.Op, Kind: cofferdam.ParseKind(p.Kind), Subject: p.Subject, Reason: p.Reason, Hint: p.Hint, After: time.Duration(p.RetryAfter) * time.Second, Err: &RequestError{p.RequestID, p.Cause}}
+	if p.Errand != nil {
+		e.Err = errors.Join(e.Err, p.Errand)
+	}
 	if e.Subject == "" && e.Reason == "" {
 		e.Reason = p.Detail
 	} else if e.Reason == "" {

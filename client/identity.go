@@ -22,6 +22,17 @@ func (c *Client) FinishSignIn(ctx context.Context, r cofferdam.LoginFinish) (cof
 	return post[cofferdam.Login](ctx, c, "/v1/login/finish", r, "")
 }
 
+// BeginDeviceSignIn begins to sign in there without a browser. It needs no token.
+func (c *Client) BeginDeviceSignIn(ctx context.Context) (cofferdam.LoginDevice, error) {
+	return post[cofferdam.LoginDevice](ctx, c, "/v1/login/device", nil, "")
+}
+
+// FinishDeviceSignIn ends it with a token of 12 hours; an error of the kind
+// AwaitsPerson says that nobody has given the code yet. It needs no token.
+func (c *Client) FinishDeviceSignIn(ctx context.Context, ticket string) (cofferdam.Login, error) {
+	return post[cofferdam.Login](ctx, c, "/v1/login/device/finish", cofferdam.LoginTicket{Ticket: ticket}, "")
+}
+
 // BindSignIn makes whom the provider names be the caller.
 func (c *Client) BindSignIn(ctx context.Context, r cofferdam.LoginFinish) error {
 	return c.call(ctx, request{method: "POST", path: "/v1/login/bind", body: r}, nil)
@@ -67,6 +78,17 @@ func (c *Client) AddProject(ctx context.Context, r cofferdam.ProjectRequest) (co
 	return post[cofferdam.Project](ctx, c, "/v1/projects", r, "")
 }
 
+// Organizations lists those of the server, for who runs it.
+func (c *Client) Organizations(ctx context.Context) ([]cofferdam.Organization, error) {
+	return items[cofferdam.Organization](ctx, c, "/v1/organizations")
+}
+
+// AddOrganization makes an organisation with an owner; the invitation is in the
+// answer this once.
+func (c *Client) AddOrganization(ctx context.Context, r cofferdam.OrganizationRequest) (cofferdam.OrganizationAdded, error) {
+	return post[cofferdam.OrganizationAdded](ctx, c, "/v1/organizations", r, "")
+}
+
 // Tokens lists the caller's tokens, and for an owner those of the project.
 func (c *Client) Tokens(ctx context.Context) ([]cofferdam.Token, error) {
 	return items[cofferdam.Token](ctx, c, "/v1/tokens")
@@ -80,6 +102,11 @@ func (c *Client) CreateToken(ctx context.Context, r cofferdam.TokenRequest) (cof
 // RevokeToken ends a token.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: "DELETE", path: at("tokens", id)}, nil)
+}
+
+// RegisterPasskey has a browser make a passkey of the caller; Enroll keeps it.
+func (c *Client) RegisterPasskey(ctx context.Context) error {
+	return c.call(ctx, request{method: "POST", path: "/v1/passkeys/register"}, nil)
 }
 
 // Unenroll takes a factor of the caller away.

@@ -17,8 +17,8 @@ type Options struct {
 // Directory knows people and what they hold. Safe for concurrent use.
 type Directory struct {
 	o        Options
-	passkeys *Passkeys     // nil: nobody has one
-	hashing  chan struct{} // one password is hashed at a time for each place in it
+	passkeys *Passkeys // nil: nobody has one
+	hashing  *turns    // one password is hashed at a time for each place in it
 }
 
 // hashers bounds the passwords that are hashed at a time: each takes 64 MiB.
@@ -29,7 +29,7 @@ func New(o Options) *Directory {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Directory{o: o, hashing: make(chan struct{}, hashers)}
+	return &Directory{o: o, hashing: &turns{free: hashers}}
 }
 
 // member returns somebody with their roles; NotFound if a person is disabled.

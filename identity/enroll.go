@@ -69,9 +69,12 @@ func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.Enroll
 		return []byte(e.Secret), nil
 	}
 	if e.Kind == Passkey && d.passkeys != nil {
+		if len(e.Credential) == 0 { // our own page has it
+			e.Credential, _ = d.passkeys.Answered(cofferdam.PersonID(who.Member), "")
+		}
 		return d.passkeys.made(ctx, who, e.Credential)
 	}
-	return nil, invalid(op, "factor", fmt.Sprintf("%.40q is neither a password nor totp", e.Kind))
+	return nil, invalid(op, "factor", fmt.Sprintf("%.40q is no password, no totp, and no passkey of a server that has them", e.Kind))
 }
 
 // Unenroll takes a factor away, with a proof by one that the person has. The last

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
@@ -26,7 +27,8 @@ const (
 const (
 	MinPassword = 12   // bytes
 	MaxPassword = 1024 // bytes
-	MaxWrong    = 5    // proofs within Lock
+	MaxWrong    = 5    // proofs within Lock, of one source
+	MaxGuesses  = 50   // proofs for one person within Lock, of all who are not known
 	Lock        = 15 * time.Minute
 	PresentFor  = 60 * time.Second
 )
@@ -63,28 +65,31 @@ func (p Presence) Counts(person cofferdam.PersonID, about cofferdam.Digest, now 
 	return p.How != "" && p.Person == person && p.About == about && about != "" && now.Before(p.Until)
 }
 
-// Prove takes a proof that the person is there, for about alone. Wrong ones are
-// counted: after MaxWrong of them none counts until Lock is over.
+// Prove takes a proof that the person is there, for about alone; who calls is the
+// person already, or a program of theirs. Wrong ones are counted: after MaxWrong
+// of them none counts until Lock is over.
 func (d *Directory) Prove(ctx context.Context, person cofferdam.PersonID, p cofferdam.Proof, about cofferdam.Digest) (Presence, error) {
-	return d.prove(ctx, person, about, p)
+	return d.prove(ctx, person, "", about, p)
 }
 
 // prove is Prove for proofs that have to hold all of them. They are one attempt:
-// a right password must not buy another guess at the code.
-func (d *Directory) prove(ctx context.Context, person cofferdam.PersonID, about cofferdam.Digest, proofs ...cofferdam.Proof) (Presence, error) {
+// a right password must not buy another guess at the code. Who is not known yet
+// has a source: what they guess wrong locks that one out and not the person.
+func (d *Directory) prove(ctx context.Context, person cofferdam.PersonID, source string, about cofferdam.Digest, proofs ...cofferdam.Proof) (Presence, error) {
 	now := d.o.Now().UTC()
 	no := &cofferdam.Error{
 		Op: "identity.Prove", Kind: cofferdam.Forbidden, Subject: "proof that you are there", Reason: "it does not hold",
 		Hint: "give your password, a fresh code or your passkey; cofferdam login --enroll sets one up",
 	}
-	wrong, err := d.o.Store.Attempt(ctx, person, false, now, now.Add(-Lock)) // counted before it is looked at
+	wrong, err := d.o.Store.Attempt(ctx, person, source, false, now, now.Add(-Lock)) // counted before it is looked at
 	if err != nil {
 		return Presence{}, err
 	}
 	if wrong > MaxWrong {
 		no.Reason = fmt.Sprintf("%d wrong ones were given within %s", MaxWrong, Lock)
 		no.Hint = "wait, and look whether somebody else tries"
-		return Presence{}, no
+		_, err := d.samePassword(ctx, nobodys, "") // the same work, so that it does not say whose account is locked
+		return Presence{}, cmp.Or(err, error(no))
 	}
 	factors, err := d.o.Store.Factors(ctx, person)
 	if err != nil {
@@ -99,7 +104,7 @@ func (d *Directory) prove(ctx context.Context, person cofferdam.PersonID, about 
 			return Presence{}, no
 		}
 	}
-	if _, err := d.o.Store.Attempt(ctx, person, true, now, now); err != nil {
+	if _, err := d.o.Store.Attempt(ctx, person, source, true, now, now); err != nil {
 		return Presence{}, err
 	}
 	return Presence{Person: person, How: proofs[0].Kind, About: about, Until: now.Add(PresentFor)}, nil
@@ -153,14 +158,13 @@ func (d *Directory) HashPassword(ctx context.Context, password string) ([]byte, 
 	return []byte(fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, enc.EncodeToString(salt), enc.EncodeToString(key))), nil
 }
 
-// argon hashes, a few at a time: each takes its memory.
+// argon hashes, a few at a time: each takes its memory. Who waits is served in
+// turn with the others.
 func (d *Directory) argon(ctx context.Context, password string, salt []byte) ([]byte, error) {
-	select {
-	case d.hashing <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := d.hashing.enter(ctx); err != nil {
+		return nil, err
 	}
-	defer func() { <-d.hashing }()
+	defer d.hashing.leave()
 	return argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, argonKey), nil
 }
 

@@ -77,6 +77,7 @@ type Caller struct {
 	Most         Role                // of a token: at most this; "" for no bound
 	Fixed        cofferdam.ProjectID // of a token that is good for one project; "" for none
 	Token        cofferdam.TokenID   // by which the caller acts; "" for none
+	Runs         bool                // the kernel, or a file that only they can read, says that they run the server
 }
 
 // RoleIn returns what the caller may in a project: the highest of its roles
@@ -114,6 +115,8 @@ type Store interface {
 	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error      // Role "" removes it
 
 	Organization(ctx context.Context, name string) (cofferdam.OrganizationID, error)
+	Organizations(ctx context.Context) ([]cofferdam.Organization, error)
+	AddOrganization(ctx context.Context, f Founding) error // all of it or nothing; a Conflict if the name is taken
 	AddProject(ctx context.Context, p cofferdam.Project) error
 
 	// BindSubject binds who a provider names to a person; a Conflict if it is bound.
@@ -133,7 +136,8 @@ type Store interface {
 	// SpendStep marks a TOTP step of a factor as used: a conflict if it was, or
 	// a later one.
 	SpendStep(ctx context.Context, factor string, step int64) error
-	// Attempt counts a wrong proof, or with right forgets the count, and returns
-	// how many were wrong since then.
-	Attempt(ctx context.Context, p cofferdam.PersonID, right bool, now, since time.Time) (wrong int, err error)
+	// Attempt counts a wrong proof from a source, or with right forgets its count,
+	// and returns how many were wrong since then: of the source, or MaxWrong and
+	// more if all sources but "" together had more than MaxGuesses.
+	Attempt(ctx context.Context, p cofferdam.PersonID, source string, right bool, now, since time.Time) (wrong int, err error)
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 
 	"cofferdam"
@@ -31,11 +32,7 @@ func (d *Directory) SignIn(ctx context.Context, r cofferdam.LoginRequest, first 
 		return Token{}, "", err
 	}
 	if err != nil || p.Name != r.Name || p.Service || !p.Disabled.IsZero() {
-		// The same work as for somebody who is here, so that it does not say who is.
-		if _, err := d.samePassword(ctx, nobodys, r.Password); err != nil {
-			return Token{}, "", err
-		}
-		return Token{}, "", none
+		p = Person{ID: nobody} // all the same is done for them, so that it does not say who is here
 	}
 	proofs := []cofferdam.Proof{{Kind: Password, Password: r.Password}}
 	factors, err := d.o.Store.Factors(ctx, p.ID)
@@ -48,7 +45,7 @@ func (d *Directory) SignIn(ctx context.Context, r cofferdam.LoginRequest, first 
 			break
 		}
 	}
-	if _, err := d.prove(ctx, p.ID, aboutLogin, proofs...); err != nil {
+	if _, err := d.prove(ctx, p.ID, cmp.Or(sourceOf(ctx), "somewhere"), aboutLogin, proofs...); err != nil {
 		if k := cofferdam.KindOf(err); k != cofferdam.Forbidden {
 			return Token{}, "", err
 		}
@@ -65,6 +62,9 @@ func (d *Directory) login(ctx context.Context, p Person, how string) (Token, str
 	}
 	return d.Issue(ctx, Token{Organization: p.Organization, Holder: who, Member: string(p.ID), Most: Owner, Login: true, By: who}, LoginLife)
 }
+
+// nobody is a person who is not here, and holds nothing.
+const nobody cofferdam.PersonID = "u-nobody"
 
 // nobodys is the text of a password that nobody has: checking one against it is
 // the work of checking one against a real one.

@@ -127,9 +127,7 @@ func (d *Directory) SetRole(ctx context.Context, who Caller, scope cofferdam.Sco
 	if err != nil || !fresh || service {
 		return m, "", err
 	}
-	_, text, err := d.Issue(ctx, Token{
-		Organization: scope.Organization, Holder: cofferdam.Principal{Kind: cofferdam.Person, Name: name}, Member: string(p.ID), Most: Viewer, Verbs: invited, By: who.Principal,
-	}, InvitationLife)
+	_, text, err := d.Issue(ctx, invitation(p, who.Principal), InvitationLife)
 	return m, text, err
 }
 

@@ -18,9 +18,10 @@ type Memory struct {
 	tokens  []Token
 	factors []Factor
 	steps   map[string]int64
-	wrong   map[cofferdam.PersonID][]time.Time
+	wrong   map[cofferdam.PersonID][]guess
 
 	names    map[string]cofferdam.OrganizationID
+	founded  []cofferdam.Organization
 	projects []cofferdam.Project
 	subjects map[[2]string]cofferdam.PersonID
 }
@@ -28,7 +29,8 @@ type Memory struct {
 // NewMemory returns one with an organisation of that name and its first project.
 func NewMemory(organization string, first cofferdam.Project) *Memory {
 	return &Memory{
-		names: map[string]cofferdam.OrganizationID{organization: first.Organization}, projects: []cofferdam.Project{first}, subjects: map[[2]string]cofferdam.PersonID{}, roles: map[string][]Membership{}, steps: map[string]int64{}, wrong: map[cofferdam.PersonID][]time.Time{},
+		names:   map[string]cofferdam.OrganizationID{organization: first.Organization},
+		founded: []cofferdam.Organization{{Schema: "cofferdam/organization/v1", ID: first.Organization, Name: organization, Created: first.Created}}, projects: []cofferdam.Project{first}, subjects: map[[2]string]cofferdam.PersonID{}, roles: map[string][]Membership{}, steps: map[string]int64{}, wrong: map[cofferdam.PersonID][]guess{},
 	}
 }
 
@@ -214,15 +216,34 @@ func (m *Memory) SpendStep(_ context.Context, factor string, step int64) error {
 }
 
 // Attempt counts a proof that may be wrong.
-func (m *Memory) Attempt(_ context.Context, p cofferdam.PersonID, right bool, now, since time.Time) (int, error) {
+func (m *Memory) Attempt(_ context.Context, p cofferdam.PersonID, source string, right bool, now, since time.Time) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if right {
-		delete(m.wrong, p)
+		m.wrong[p] = slices.DeleteFunc(m.wrong[p], func(g guess) bool { return g.source == source })
 		return 0, nil
 	}
-	m.wrong[p] = append(slices.DeleteFunc(m.wrong[p], func(t time.Time) bool { return t.Before(since) }), now)
-	return len(m.wrong[p]), nil
+	m.wrong[p] = slices.DeleteFunc(m.wrong[p], func(g guess) bool { return g.at.Before(since) })
+	own, all := 1, 0
+	for _, g := range m.wrong[p] {
+		if g.source == source {
+			own++
+		}
+		if g.source != "" {
+			all++
+		}
+	}
+	if own > MaxWrong || source != "" && all >= MaxGuesses {
+		return MaxWrong + 1, nil
+	}
+	m.wrong[p] = append(m.wrong[p], guess{source, now})
+	return own, nil
+}
+
+// guess is a wrong proof.
+type guess struct {
+	source string
+	at     time.Time
 }
 
 // Roles lists the roles of all members.
@@ -246,6 +267,26 @@ func (m *Memory) Organization(_ context.Context, name string) (cofferdam.Organiz
 		return o, nil
 	}
 	return "", missing()
+}
+
+// Organizations lists them.
+func (m *Memory) Organizations(context.Context) ([]cofferdam.Organization, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.founded), nil
+}
+
+// AddOrganization keeps a new one.
+func (m *Memory) AddOrganization(_ context.Context, f Founding) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.names[f.Organization.Name]; ok {
+		return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.Conflict, Subject: "organisation " + f.Organization.Name, Reason: "there is one", Hint: "choose another name"}
+	}
+	m.names[f.Organization.Name], m.founded = f.Organization.ID, append(m.founded, f.Organization)
+	m.projects, m.people, m.tokens = append(m.projects, f.Project), append(m.people, f.Owner), append(m.tokens, f.Invitation)
+	m.roles[string(f.Owner.ID)] = []Membership{{Member: string(f.Owner.ID), Role: Owner}}
+	return nil
 }
 
 // AddProject keeps a project.

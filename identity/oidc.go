@@ -21,7 +21,9 @@ import (
 const (
 	FlowLife = 10 * time.Minute // from its begin to its end
 	maxFlows = 64               // begun and not ended
+	ownFlows = 8                // of those, of one source
 	provider = 30 * time.Second // for each call to it
+	maxSaid  = 1 << 20          // bytes of one of its answers
 )
 
 // Provider is an identity provider as an operator names it.
@@ -47,6 +49,8 @@ type OIDC struct {
 // flow is a sign-in under way.
 type flow struct {
 	state, nonce, verifier, redirect string
+	source                           string  // who began it
+	device                           *device // nil: a browser comes back with a code
 	ends                             time.Time
 }
 
@@ -59,7 +63,19 @@ func NewOIDC(p Provider, d *Directory) (*OIDC, error) {
 	if p.Client == "" {
 		return nil, invalid("identity.NewOIDC", "client of the identity provider", "it is empty")
 	}
-	return &OIDC{p: p, d: d, flows: map[string]*flow{}, web: &http.Client{Timeout: provider, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+	return &OIDC{p: p, d: d, flows: map[string]*flow{}, web: &http.Client{Timeout: provider, Transport: bounded{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+// bounded ends an answer that does not end by itself.
+type bounded struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxSaid)
+	}
+	return resp, err
 }
 
 func loopback(u *url.URL) bool {
@@ -103,20 +119,59 @@ func (o *OIDC) Begin(ctx context.Context, redirect string) (address, ticket stri
 		return "", "", err
 	}
 	text := func() string { return base64.RawURLEncoding.EncodeToString(random(32)) }
-	f := &flow{state: text(), nonce: text(), verifier: oauth2.GenerateVerifier(), redirect: redirect, ends: o.d.o.Now().Add(FlowLife)}
-	ticket = text()
+	f := &flow{state: text(), nonce: text(), verifier: oauth2.GenerateVerifier(), redirect: redirect}
+	if ticket, err = o.keep(ctx, op, f); err != nil {
+		return "", "", err
+	}
+	return o.config(p, redirect).AuthCodeURL(f.state, oidc.Nonce(f.nonce), oauth2.S256ChallengeOption(f.verifier)), ticket, nil
+}
+
+// keep remembers a flow and returns its ticket. Where there is no room, whoever
+// has most gives way: one source does not keep others from signing in.
+func (o *OIDC) keep(ctx context.Context, op string, f *flow) (string, error) {
+	now := o.d.o.Now()
+	f.source, f.ends = sourceOf(ctx), now.Add(FlowLife)
+	ticket := base64.RawURLEncoding.EncodeToString(random(32))
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	of := map[string]int{}
 	for k, old := range o.flows {
-		if !o.d.o.Now().Before(old.ends) {
+		if !now.Before(old.ends) {
 			delete(o.flows, k)
+			continue
 		}
+		of[old.source]++
 	}
-	if len(o.flows) >= maxFlows {
-		return "", "", &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: "signing in", Reason: fmt.Sprintf("%d others are at it", maxFlows), Hint: "try again in some minutes"}
+	if of[f.source] >= ownFlows {
+		return "", &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: "signing in", Reason: fmt.Sprintf("you have begun %d times and not ended", ownFlows), Hint: "end one of them, or try again in some minutes"}
+	}
+	if len(o.flows) >= maxFlows && !o.dropOfMost(of, of[f.source]+1) {
+		return "", &cofferdam.Error{Op: op, Kind: cofferdam.Exhausted, Subject: "signing in", Reason: fmt.Sprintf("%d others are at it", maxFlows), Hint: "try again in some minutes"}
 	}
 	o.flows[hash(ticket)] = f
-	return o.config(p, redirect).AuthCodeURL(f.state, oidc.Nonce(f.nonce), oauth2.S256ChallengeOption(f.verifier)), ticket, nil
+	return ticket, nil
+}
+
+// dropOfMost forgets the oldest flow of whoever has most of them, if that is more
+// than so many. The caller holds mu.
+func (o *OIDC) dropOfMost(of map[string]int, than int) bool {
+	most := ""
+	for source, n := range of {
+		if n > of[most] || n == of[most] && source > most {
+			most = source
+		}
+	}
+	if of[most] <= than {
+		return false
+	}
+	oldest := ""
+	for k, f := range o.flows {
+		if f.source == most && (oldest == "" || f.ends.Before(o.flows[oldest].ends)) {
+			oldest = k
+		}
+	}
+	delete(o.flows, oldest)
+	return true
 }
 
 // take ends a flow: it counts once, whatever comes of it.
@@ -125,15 +180,19 @@ func (o *OIDC) take(ticket, state string) (*flow, bool) {
 	f := o.flows[hash(ticket)]
 	delete(o.flows, hash(ticket))
 	o.mu.Unlock()
-	return f, f != nil && o.d.o.Now().Before(f.ends) && subtle.ConstantTimeCompare([]byte(f.state), []byte(state)) == 1
+	return f, f != nil && f.device == nil && f.state != "" && o.d.o.Now().Before(f.ends) && subtle.ConstantTimeCompare([]byte(f.state), []byte(state)) == 1
+}
+
+// unheld is the error for whatever does not hold, without more.
+func unheld() error {
+	return &cofferdam.Error{Op: "identity.Finish", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "what came back from the identity provider does not hold", Hint: "begin again with cofferdam login --oidc"}
 }
 
 // subject exchanges a code and returns whom the provider names by it.
 func (o *OIDC) subject(ctx context.Context, ticket, state, code string) (string, error) {
-	none := &cofferdam.Error{Op: "identity.Finish", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "what came back from the identity provider does not hold", Hint: "begin again with cofferdam login --oidc"}
 	f, ok := o.take(ticket, state)
 	if !ok {
-		return "", none
+		return "", unheld()
 	}
 	p, ctx, err := o.at(ctx)
 	if err != nil {
@@ -141,16 +200,25 @@ func (o *OIDC) subject(ctx context.Context, ticket, state, code string) (string,
 	}
 	got, err := o.config(p, f.redirect).Exchange(ctx, code, oauth2.VerifierOption(f.verifier))
 	if err != nil {
-		return "", none
+		return "", unheld()
 	}
-	raw, ok := got.Extra("id_token").(string)
-	if !ok {
-		return "", none
-	}
-	// Issuer, audience, time and signature; then the nonce, which makes it this flow's.
+	raw, _ := got.Extra("id_token").(string)
+	return o.named(ctx, p, raw, f.nonce)
+}
+
+// named checks an id token: issuer, audience, time and signature, by keys and with
+// the algorithms that the provider publishes; the nonce, which makes it this
+// flow's; and that it was made for us, and not for another who shows it to us.
+func (o *OIDC) named(ctx context.Context, p *oidc.Provider, raw, nonce string) (string, error) {
 	id, err := p.Verifier(&oidc.Config{ClientID: o.p.Client, Now: o.d.o.Now}).Verify(ctx, raw)
-	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.nonce)) != 1 || id.Subject == "" || len(id.Subject) > 255 {
-		return "", none
+	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(nonce)) != 1 || id.Subject == "" || len(id.Subject) > 255 {
+		return "", unheld()
+	}
+	var to struct {
+		Party *string `json:"azp"` // OpenID Connect Core, 3.1.3.7, steps 4 and 5
+	}
+	if err := id.Claims(&to); err != nil || len(id.Audience) > 1 && to.Party == nil || to.Party != nil && *to.Party != o.p.Client {
+		return "", unheld()
 	}
 	return id.Subject, nil
 }
@@ -161,6 +229,11 @@ func (o *OIDC) Finish(ctx context.Context, ticket, state, code string) (Token, s
 	if err != nil {
 		return Token{}, "", err
 	}
+	return o.signedIn(ctx, subject)
+}
+
+// signedIn makes the token of the person that a subject is bound to.
+func (o *OIDC) signedIn(ctx context.Context, subject string) (Token, string, error) {
 	p, err := o.d.o.Store.PersonBySubject(ctx, o.p.Issuer, subject)
 	if err != nil && cofferdam.KindOf(err) != cofferdam.NotFound {
 		return Token{}, "", err

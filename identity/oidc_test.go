@@ -250,12 +250,4 @@ func TestProvidersAndRedirects(t *testing.T) {
 			t.Errorf("%q: %v", r, err)
 		}
 	}
-	for range maxFlows {
-		if _, _, err := o.Begin(t.Context(), redirect); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, _, err := o.Begin(t.Context(), redirect); cofferdam.KindOf(err) != cofferdam.Exhausted {
-		t.Errorf("one more than %d: %v", maxFlows, err)
-	}
 }

@@ -17,29 +17,41 @@ import (
 // Bounds of passkeys. Source: docs/SPECIFICATION.md, "Identity".
 const (
 	PasskeyLife  = 5 * time.Minute // of a challenge
-	maxChallenge = 1024            // of all people together, one each
+	maxChallenge = 1024            // of all people together
+	ownChallenge = 4               // of one person
+	maxAnswer    = 64 << 10        // bytes of a browser's answer
 )
 
 // Passkeys registers passkeys and takes assertions of them. A challenge is chance
 // followed by the SHA-256 of what it is about, so that the key signs that and
 // nothing else; it counts once. Safe for concurrent use.
 type Passkeys struct {
-	w *webauthn.WebAuthn
-	d *Directory
+	w      *webauthn.WebAuthn
+	d      *Directory
+	origin string // where the page is that asks for them
 
 	mu   sync.Mutex
-	open map[cofferdam.PersonID]challenge // guarded by mu
+	open map[purpose]*challenge // guarded by mu
+}
+
+// purpose is what a challenge is for.
+type purpose struct {
+	person cofferdam.PersonID
+	about  cofferdam.Digest // "" for a registration
 }
 
 type challenge struct {
 	session webauthn.SessionData
-	about   cofferdam.Digest // "" for a registration
 	ends    time.Time
+	errand  // of our own page
 }
 
 // UsePasskeys lets people of d have passkeys for a site: host is its name, origins
 // the addresses that its pages come from. It is called before d is used.
 func (d *Directory) UsePasskeys(host string, origins ...string) (*Passkeys, error) {
+	if len(origins) == 0 {
+		return nil, invalid("identity.UsePasskeys", "site of passkeys", "it has no origin")
+	}
 	w, err := webauthn.New(&webauthn.Config{
 		RPID: host, RPDisplayName: "Cofferdam", RPOrigins: origins, AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{ResidentKey: protocol.ResidentKeyRequirementPreferred, UserVerification: protocol.VerificationRequired},
@@ -47,7 +59,7 @@ func (d *Directory) UsePasskeys(host string, origins ...string) (*Passkeys, erro
 	if err != nil {
 		return nil, &cofferdam.Error{Op: "identity.UsePasskeys", Kind: cofferdam.Invalid, Subject: "site of passkeys", Reason: "host or origins are none", Hint: "give the host's name and whole origins", Err: err}
 	}
-	d.passkeys = &Passkeys{w: w, d: d, open: map[cofferdam.PersonID]challenge{}}
+	d.passkeys = &Passkeys{w: w, d: d, origin: origins[0], open: map[purpose]*challenge{}}
 	return d.passkeys, nil
 }
 
@@ -76,31 +88,43 @@ func (p *Passkeys) holder(ctx context.Context, id cofferdam.PersonID, name strin
 	return h, err
 }
 
-// keep remembers the one challenge that a person has open.
-func (p *Passkeys) keep(id cofferdam.PersonID, c challenge) error {
+// keep remembers a challenge. Of one person the oldest gives way.
+func (p *Passkeys) keep(of purpose, c *challenge) error {
 	now := p.d.o.Now()
 	c.ends = now.Add(PasskeyLife)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	own, oldest := 0, of
 	for k, old := range p.open {
-		if !now.Before(old.ends) {
+		switch {
+		case !now.Before(old.ends):
 			delete(p.open, k)
+		case k.person == of.person && k != of:
+			if own++; oldest == of || old.ends.Before(p.open[oldest].ends) {
+				oldest = k
+			}
 		}
 	}
-	if _, again := p.open[id]; !again && len(p.open) >= maxChallenge {
+	if own >= ownChallenge {
+		delete(p.open, oldest)
+	}
+	if _, again := p.open[of]; !again && len(p.open) >= maxChallenge {
 		return &cofferdam.Error{Op: "identity.Passkeys", Kind: cofferdam.Exhausted, Subject: "passkeys", Reason: "too many people are at it", Hint: "try again in some minutes"}
 	}
-	p.open[id] = c
+	p.open[of] = c
 	return nil
 }
 
-// take ends the challenge of a person, whatever comes of it.
-func (p *Passkeys) take(id cofferdam.PersonID, about cofferdam.Digest) (webauthn.SessionData, bool) {
+// take ends the challenge of a person for one thing, whatever comes of it.
+func (p *Passkeys) take(of purpose) (webauthn.SessionData, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c, ok := p.open[id]
-	delete(p.open, id)
-	return c.session, ok && c.about == about && p.d.o.Now().Before(c.ends)
+	c := p.open[of]
+	delete(p.open, of)
+	if c == nil || !p.d.o.Now().Before(c.ends) {
+		return webauthn.SessionData{}, false
+	}
+	return c.session, true
 }
 
 // Register returns what a browser is given to make a passkey of the caller. What
@@ -118,7 +142,7 @@ func (p *Passkeys) Register(ctx context.Context, who Caller) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.keep(id, challenge{session: *session}); err != nil {
+	if err := p.keep(purpose{id, ""}, &challenge{session: *session}); err != nil {
 		return nil, err
 	}
 	return json.Marshal(options)
@@ -128,7 +152,7 @@ func (p *Passkeys) Register(ctx context.Context, who Caller) ([]byte, error) {
 func (p *Passkeys) made(ctx context.Context, who Caller, answer []byte) ([]byte, error) {
 	no := invalid("identity.Enroll", "passkey", "the browser's answer does not hold; begin again")
 	id := cofferdam.PersonID(who.Member)
-	session, ok := p.take(id, "")
+	session, ok := p.take(purpose{id, ""})
 	if !ok {
 		return nil, no
 	}
@@ -162,7 +186,7 @@ func (p *Passkeys) Ask(ctx context.Context, person cofferdam.PersonID, about cof
 	if err != nil {
 		return nil, err
 	}
-	if err := p.keep(person, challenge{session: *session, about: about}); err != nil {
+	if err := p.keep(purpose{person, about}, &challenge{session: *session}); err != nil {
 		return nil, err
 	}
 	return json.Marshal(options)
@@ -170,8 +194,11 @@ func (p *Passkeys) Ask(ctx context.Context, person cofferdam.PersonID, about cof
 
 // holds says whether an assertion is one of factor f about what it was asked for.
 func (p *Passkeys) holds(ctx context.Context, f Factor, answer []byte, about cofferdam.Digest) (bool, error) {
-	session, ok := p.take(f.Person, about)
+	session, ok := p.take(purpose{f.Person, about})
 	if !ok {
+		return false, nil
+	}
+	if about == "" { // a registration proves nothing
 		return false, nil
 	}
 	sum := sha256.Sum256([]byte(about))

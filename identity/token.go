@@ -50,6 +50,15 @@ type Token struct {
 // Issue makes a token as t describes it and keeps it. The text is returned once
 // and kept nowhere.
 func (d *Directory) Issue(ctx context.Context, t Token, life time.Duration) (Token, string, error) {
+	t, text, err := d.token(t, life)
+	if err != nil {
+		return t, "", err
+	}
+	return t, text, d.o.Store.AddToken(ctx, t)
+}
+
+// token makes one as t describes it, which counts once it is kept.
+func (d *Directory) token(t Token, life time.Duration) (Token, string, error) {
 	const op = "identity.Issue"
 	switch {
 	case life == 0:
@@ -67,7 +76,7 @@ func (d *Directory) Issue(ctx context.Context, t Token, life time.Duration) (Tok
 	t.Schema, t.ID, t.Hash = "cofferdam/token/v1", cofferdam.TokenID(cofferdam.NewID("k")), hash(text)
 	t.Created = d.o.Now().UTC()
 	t.Expires = t.Created.Add(life)
-	return t, text, d.o.Store.AddToken(ctx, t)
+	return t, text, nil
 }
 
 // Bearer returns who holds the token text. It is the same Unauthenticated error

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/identity"
 	"cofferdam/internal/service"
 )
 
@@ -29,6 +30,9 @@ type Options struct {
 	Auth    Auth
 	Log     *slog.Logger // nil: slog.Default
 	Debug   bool         // causes in problem documents
+	// PageOrigin is where browsers see this server, for the page that asks for
+	// passkeys; "" for none.
+	PageOrigin string
 }
 
 // Server is the API. It is an http.Handler; Serve runs it on a listener.
@@ -37,7 +41,7 @@ type Server struct {
 	o       Options
 	mux     *http.ServeMux
 	openapi []byte
-	open    map[string]bool // patterns of routes that ask for nobody
+	open    map[string]Route // routes that ask for nobody, by pattern
 }
 
 // Bounds of the API. Source: docs/SPECIFICATION.md, "API".
@@ -45,6 +49,7 @@ const (
 	maxBody       = 4 << 20          // bytes of a request body: 32 checks of 64 KiB, a text and a definition of done of 256 KiB each, escaped
 	maxHeader     = 64 << 10         // bytes of all headers
 	maxConns      = 256              // connections of one listener
+	maxStranger   = 64               // of those, of one user who neither runs the server nor is root
 	headerTimeout = 10 * time.Second // until the headers are in
 	bodyTimeout   = 60 * time.Second // until the body is in
 	idleTimeout   = 2 * time.Minute
@@ -56,11 +61,13 @@ func New(svc *service.Service, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{svc: svc, o: o, mux: http.NewServeMux(), open: map[string]bool{}}
+	s := &Server{svc: svc, o: o, mux: http.NewServeMux(), open: map[string]Route{}}
 	s.openapi = document(o.Version, Routes())
 	for _, r := range Routes() {
 		s.mux.Handle(r.Method+" "+r.Path, s.handler(r))
-		s.open[r.Method+" "+r.Path] = r.Open
+		if r.Open {
+			s.open[r.Method+" "+r.Path] = r
+		}
 	}
 	return s
 }
@@ -72,10 +79,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	limitBody(w, r, bodyTimeout)
-	ctx := context.WithValue(r.Context(), requestKey{}, id)
+	source, _ := r.Context().Value(sourceKey{}).(string)
+	ctx := identity.WithSource(context.WithValue(r.Context(), requestKey{}, id), source)
 	r = r.WithContext(ctx)
-	if _, pattern := s.mux.Handler(r); s.open[pattern] {
-		if err := fromBrowser(r); err != nil {
+	_, pattern := s.mux.Handler(r)
+	if open, ok := s.open[pattern]; ok {
+		admit := fromBrowser
+		if open.Page {
+			admit = s.fromPage
+		}
+		if err := admit(r); err != nil {
 			s.problem(w, r, err)
 			return
 		}
@@ -87,8 +100,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.problem(w, r, err)
 		return
 	}
+	ctx = identity.WithSource(ctx, "member "+acting.Caller.Member) // known by now: what others do who came the same way is not theirs
 	r = r.WithContext(service.WithActing(ctx, acting))
-	_, pattern := s.mux.Handler(r)
 	if pattern == "" {
 		s.problem(w, r, s.noRoute(r))
 		return
@@ -127,7 +140,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:    slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
 	}
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(newBounded(l, maxConns)) }()
+	go func() { done <- srv.Serve(newBounded(l, maxConns, maxStranger, s.o.Auth.runs)) }()
 	select {
 	case err := <-done:
 		return err

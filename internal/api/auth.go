@@ -126,6 +126,9 @@ func (a Auth) nameOf(uid int) string {
 	return name
 }
 
+// runs says whether a source is the user who runs the server, or root.
+func (a Auth) runs(source string) bool { return source == uidSource(0) || source == uidSource(a.UID) }
+
 type peerKey struct{}
 
 type peer struct {
@@ -134,8 +137,9 @@ type peer struct {
 	err  error
 }
 
-// withPeer asks the kernel once per connection who is at its other end.
+// withPeer keeps who the kernel says is calling, and where from.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	ctx = withSource(ctx, conn)
 	if b, ok := conn.(*boundedConn); ok {
 		conn = b.Conn
 	}
@@ -143,6 +147,11 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
+	return context.WithValue(ctx, peerKey{}, peerOf(c))
+}
+
+// peerOf asks the kernel whose the other end of a connection is.
+func peerOf(c *net.UnixConn) peer {
 	p := peer{unix: true}
 	raw, err := c.SyscallConn()
 	if err == nil {
@@ -157,7 +166,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 		}
 	}
 	p.err = err
-	return context.WithValue(ctx, peerKey{}, p)
+	return p
 }
 
 // NewToken makes a token and writes it into a file that only its owner can read.

@@ -7,6 +7,7 @@ import "cofferdam"
 // routes ask for nobody.
 func identityRoutes() []Route {
 	const members, projects, tokens = "cofferdam/member-list/v1", "cofferdam/project-list/v1", "cofferdam/token-list/v1"
+	const organizations = "cofferdam/organization-list/v1"
 	return []Route{
 		{Method: "POST", Path: "/v1/login", ID: "signIn", Doc: "a token of 12 hours for a person's password, and the code of their application if they have one", Body: cofferdam.LoginRequest{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
 			return c.svc.SignIn(c.ctx, *c.body.(*cofferdam.LoginRequest))
@@ -16,6 +17,12 @@ func identityRoutes() []Route {
 		}},
 		{Method: "POST", Path: "/v1/login/finish", ID: "finishSignIn", Doc: "a token of 12 hours for what the browser came back with", Body: cofferdam.LoginFinish{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
 			return c.svc.FinishSignIn(c.ctx, *c.body.(*cofferdam.LoginFinish))
+		}},
+		{Method: "POST", Path: "/v1/login/device", ID: "beginDeviceSignIn", Doc: "begin to sign in at the identity provider on a machine without a browser: an address and a code for a browser anywhere", Reply: cofferdam.LoginDevice{}, Open: true, call: func(c *call) (any, error) {
+			return c.svc.BeginDeviceSignIn(c.ctx)
+		}},
+		{Method: "POST", Path: "/v1/login/device/finish", ID: "finishDeviceSignIn", Doc: "a token of 12 hours once the code was given; until then 202 and when to ask again", Body: cofferdam.LoginTicket{}, Reply: cofferdam.Login{}, Created: true, Open: true, call: func(c *call) (any, error) {
+			return c.svc.FinishDeviceSignIn(c.ctx, c.body.(*cofferdam.LoginTicket).Ticket)
 		}},
 		{Method: "POST", Path: "/v1/login/bind", ID: "bindSignIn", Doc: "whom the identity provider names is the caller from now on; with a fresh proof, if the caller has anything to prove by", Body: cofferdam.LoginFinish{}, call: func(c *call) (any, error) {
 			return nil, c.svc.BindSignIn(c.ctx, *c.body.(*cofferdam.LoginFinish))
@@ -43,6 +50,13 @@ func identityRoutes() []Route {
 		}},
 		{Method: "POST", Path: "/v1/projects", ID: "addProject", Doc: "make a project of the organisation", Body: cofferdam.ProjectRequest{}, Reply: cofferdam.Project{}, Created: true, call: func(c *call) (any, error) {
 			return c.svc.AddProject(c.ctx, *c.body.(*cofferdam.ProjectRequest))
+		}},
+		{Method: "GET", Path: "/v1/organizations", ID: "listOrganizations", Doc: "organisations of the server, for who runs it", Reply: cofferdam.Organization{}, List: organizations, call: func(c *call) (any, error) {
+			all, err := c.svc.ListOrganizations(c.ctx)
+			return listOf(organizations, all, err)
+		}},
+		{Method: "POST", Path: "/v1/organizations", ID: "addOrganization", Doc: "make an organisation with a project and an owner, who gets an invitation; for who runs the server, with a fresh proof", Body: cofferdam.OrganizationRequest{}, Reply: cofferdam.OrganizationAdded{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.AddOrganization(c.ctx, *c.body.(*cofferdam.OrganizationRequest))
 		}},
 		{Method: "GET", Path: "/v1/tokens", ID: "listTokens", Doc: "the caller's tokens, and for an owner those of the project, without their texts", Reply: cofferdam.Token{}, List: tokens, call: func(c *call) (any, error) {
 			all, err := c.svc.ListTokens(c.ctx)

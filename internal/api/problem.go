@@ -24,8 +24,11 @@ type Problem struct {
 	Reason     string `json:"reason,omitempty"`
 	Hint       string `json:"hint"`
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds
-	RequestID  string `json:"request_id"`
-	Cause      string `json:"cause,omitempty"` // only of a server started with --debug
+	// Errand is what a person has to do with a browser before the same request is
+	// sent again.
+	Errand    *cofferdam.Errand `json:"errand,omitempty"`
+	RequestID string            `json:"request_id"`
+	Cause     string            `json:"cause,omitempty"` // only of a server started with --debug
 }
 
 // problemOf turns an error into a Problem. An error without words for people
@@ -46,6 +49,7 @@ func (s *Server) problemOf(r *http.Request, err error) Problem {
 			p.Detail = e.Subject + ": something went wrong inside the server"
 		}
 	}
+	_ = errors.As(err, &p.Errand) // there is none but of passkeys
 	if s.o.Debug {
 		if p.Cause = causes(err); p.Cause == "" {
 			p.Cause = err.Error()

@@ -29,6 +29,7 @@ type Route struct {
 	Raw                   string // content type of an answer that is no JSON object
 	Created               bool   // answers 201
 	Open                  bool   // asks for nobody: who calls it is not known yet
+	Page                  bool   // of our own page in a browser
 	call                  func(c *call) (any, error)
 }
 
@@ -99,6 +100,7 @@ func (c *call) do(r Route, req *http.Request) (any, error) {
 	if c.key, err = idempotencyKey(req); err != nil {
 		return nil, err
 	}
+	c.ctx = service.WithAsked(c.ctx, func() string { return asked(r, c.name, c.body) })
 	return r.call(c)
 }
 

@@ -45,7 +45,7 @@ func fresh(zero any) any { return reflect.New(reflect.TypeOf(zero)).Interface() 
 
 // Routes lists everything the API serves.
 func Routes() []Route {
-	return slices.Concat(serverRoutes(), taskRoutes(), thingRoutes(), environmentRoutes(), sandboxRoutes(), workspaceRoutes(), mergeRoutes(), evidenceRoutes(), approvalRoutes(), policyRoutes(), identityRoutes())
+	return slices.Concat(serverRoutes(), taskRoutes(), thingRoutes(), environmentRoutes(), sandboxRoutes(), workspaceRoutes(), mergeRoutes(), evidenceRoutes(), approvalRoutes(), policyRoutes(), identityRoutes(), passkeyRoutes())
 }
 
 func serverRoutes() []Route {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -210,12 +211,20 @@ func newBoth(t *testing.T) *both {
 		t.Fatal(err)
 	}
 	b.b = cofferdam.Scope{Organization: cofferdam.OrganizationID(cofferdam.NewID("o")), Project: cofferdam.ProjectID(cofferdam.NewID("p"))}
-	if err := st.AddOrganization(ctx, "rival", cofferdam.Project{Scope: b.b, Name: "default", Created: time.Now()}); err != nil {
+	owner := cofferdam.PersonID(cofferdam.NewID("u"))
+	if err := st.AddOrganization(ctx, identity.Founding{
+		Organization: cofferdam.Organization{ID: b.b.Organization, Name: "rival", Created: time.Now()}, Project: cofferdam.Project{Scope: b.b, Name: "default", Created: time.Now()},
+		Owner:      identity.Person{ID: owner, Organization: b.b.Organization, Name: "bob", Created: time.Now()},
+		Invitation: identity.Token{ID: cofferdam.TokenID(cofferdam.NewID("k")), Hash: strings.Repeat("0", 64), Organization: b.b.Organization, Member: string(owner), Expires: time.Now()},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.people = identity.New(identity.Options{Store: b.seen, Record: host{}})
 	o := b.m.Options(b.a)
 	o.People, o.Accounts, o.Projects, o.Repos, o.Models, o.Sessions, o.Receipts, o.Questions, o.Policies = b.people, b.people, b.seen, b.seen, b.seen, b.seen, b.seen, b.seen, b.seen
+	if o.Passkeys, err = b.people.UsePasskeys("localhost", "http://localhost:7420"); err != nil {
+		t.Fatal(err)
+	}
 	o.Tasks = task.New(task.Options{Store: b.seen, Record: host{}})
 	if o.Desk, err = approval.New(approval.Options{Store: b.seen, Record: host{}}); err != nil {
 		t.Fatal(err)
@@ -223,7 +232,7 @@ func newBoth(t *testing.T) *both {
 	o.Doctor = func(context.Context) doctor.Report { return doctor.Report{} }
 	f := fenced{o.Environments, o.Workspaces, o.Sandboxes, b.a, b.seen}
 	o.Environments, o.Workspaces, o.Sandboxes = fencedEnvironments{f}, fencedWorkspaces{f}, fencedSandboxes{f}
-	b.h = api.New(service.New(o), api.Options{Version: "test", Log: slog.New(slog.DiscardHandler), Auth: api.Auth{UID: os.Getuid()}})
+	b.h = api.New(service.New(o), api.Options{Version: "test", Log: slog.New(slog.DiscardHandler), PageOrigin: "http://localhost:7420", Auth: api.Auth{UID: os.Getuid()}})
 	b.tokA, b.tokB = b.owner(t, b.a, "canary-ann"), b.owner(t, b.b, "bob")
 	return b
 }

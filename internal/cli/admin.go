@@ -17,7 +17,8 @@ func newAdmin(a *app) *cobra.Command {
 		c.Example = "  cofferdam admin " + use + " " + verbs[0].Name() + " --help"
 		return c
 	}
-	c := newNoun("admin", "Manage projects, accounts and tokens",
+	c := newNoun("admin", "Manage organisations, projects, accounts and tokens",
+		noun("organization", "Manage the organisations of a server that you run", newOrganizationList(a), newOrganizationAdd(a)),
 		noun("project", "Manage the projects of your organisation", newProjectList(a), newProjectAdd(a)),
 		noun("user", "Manage who belongs to a project, people and programs", newUserList(a), newUserView(a), newUserAdd(a), newUserRemove(a)),
 		noun("token", "Manage tokens, by which programs call the server", newTokenList(a), newTokenCreate(a), newTokenRevoke(a)))

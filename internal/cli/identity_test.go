@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/identity"
@@ -141,6 +142,7 @@ type oneFlow struct {
 	people   *identity.Directory
 	redirect chan string
 	bound    identity.Caller
+	looks    int // for a code that somebody gives
 }
 
 func (f *oneFlow) Begin(_ context.Context, redirect string) (string, string, error) {
@@ -154,6 +156,17 @@ func (f *oneFlow) Bind(_ context.Context, who identity.Caller, ticket, state, co
 	}
 	f.bound = who
 	return nil
+}
+
+func (f *oneFlow) BeginDevice(context.Context) (cofferdam.LoginDevice, error) {
+	return cofferdam.LoginDevice{Schema: "cofferdam/login-device/v1", Ticket: "ticket", Code: "WXYZ-1234", Address: "https://id.example.com/device", Seconds: 5, Expires: time.Now().Add(time.Minute)}, nil
+}
+
+func (f *oneFlow) FinishDevice(ctx context.Context, ticket string) (identity.Token, string, error) {
+	if f.looks++; f.looks < 3 {
+		return identity.Token{}, "", &cofferdam.Error{Op: "test.Finish", Kind: cofferdam.AwaitsPerson, Subject: "signing in", Reason: "nobody has given the code yet", After: time.Second}
+	}
+	return f.Finish(ctx, ticket, "state", "code")
 }
 
 func (f *oneFlow) Finish(ctx context.Context, ticket, state, code string) (identity.Token, string, error) {
@@ -212,7 +225,11 @@ func TestLoginByBrowser(t *testing.T) {
 			t.Errorf("after it: exit %d\n%s", code, got)
 		}
 	}
-	for _, args := range [][]string{{"login", "ann", "--oidc"}, {"login", "--oidc", "--enroll", "totp"}, {"login", "--enroll", "key"}} {
+	// A browser of another machine is given a code.
+	if code, got := b.typed(func(string) string { return "" }, "login", "--oidc", "--device"); code != 0 || b.flow.looks != 3 || !strings.Contains(got, "WXYZ-1234") || !strings.Contains(got, "signed in as person:ada") || strings.Contains(got, "ticket") {
+		t.Errorf("--device: exit %d after %d looks\n%s", code, b.flow.looks, got)
+	}
+	for _, args := range [][]string{{"login", "--device"}, {"login", "ann", "--oidc"}, {"login", "--oidc", "--enroll", "totp"}, {"login", "--enroll", "key"}} {
 		if code, got := b.typed(func(string) string { return "" }, args...); code != 2 {
 			t.Errorf("%v: exit %d\n%s", args, code, got)
 		}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,12 +18,12 @@ import (
 
 func newLogin(a *app) *cobra.Command {
 	var organization, enroll string
-	var browser bool
+	var browser, device bool
 	c := &cobra.Command{
 		Use: "login [NAME]", Short: "Sign in with your password, or choose one", Args: cobra.MaximumNArgs(1),
 		Long: "Sign in at a server. Your password, and the code of your application if you have one, are asked for at a terminal; the token that comes of it is good for " +
-			"12 hours and kept in a file that only you can read, one for each server. --oidc signs in with a browser at the identity provider that the server names. " +
-			"--enroll adds a password, an application for codes, or your account there; each after the first needs a proof by one before it. The user who runs the server need not sign in: its socket knows them." + calling(9),
+			"12 hours and kept in a file that only you can read, one for each server. --oidc signs in with a browser at the identity provider that the server names, --oidc --device with a browser of another machine. " +
+			"--enroll adds a password, an application for codes, a passkey of your browser, or your account there; each after the first needs a proof by one before it. The user who runs the server need not sign in: its socket knows them." + calling(9),
 		Example: "  cofferdam login ann\n  cofferdam login --enroll totp",
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := answers{a}.attend("signing in", "cofferdam login")
@@ -33,6 +32,10 @@ func newLogin(a *app) *cobra.Command {
 				return err
 			case enroll != "" && len(args) > 0, browser && len(args) > 0, browser && enroll != "":
 				return usage(c, "one of NAME, --enroll and --oidc is meant")
+			case device && !browser:
+				return usage(c, "--device is a way to sign in with --oidc")
+			case device:
+				return a.signInByDevice(c)
 			case enroll == "oidc":
 				return answers{a}.bind(c, cl)
 			case browser:
@@ -53,8 +56,9 @@ func newLogin(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&organization, "organization", "", "of another organisation than the server's own")
-	c.Flags().Var(&choice{to: &enroll, of: []string{"password", "totp", "oidc"}}, "enroll", "add one to your account: password, totp, or oidc")
+	c.Flags().Var(&choice{to: &enroll, of: []string{"password", "totp", "passkey", "oidc"}}, "enroll", "add one to your account: password, totp, passkey, or oidc")
 	c.Flags().BoolVar(&browser, "oidc", false, "sign in with a browser at the server's identity provider")
+	c.Flags().BoolVar(&device, "device", false, "with --oidc: the browser is one of another machine, which is given a code")
 	return c
 }
 
@@ -79,11 +83,7 @@ func (a *app) signIn(c *cobra.Command, r cofferdam.LoginRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := config.SaveLogin(conf.Server, login.Text, a.Getenv); err != nil {
-		return err
-	}
-	a.say("signed in as %s until %s", login.Token.Holder, login.Token.Expires.Local().Format(time.DateTime))
-	return nil
+	return a.keepLogin(conf.Server, login)
 }
 
 func newLogout(a *app) *cobra.Command {
@@ -124,6 +124,12 @@ func (a answers) enroll(c *cobra.Command, cl *client.Client, kind string) error 
 	if err != nil {
 		return err
 	}
+	if kind == "passkey" { // a browser makes it first: proofs do not keep for as long as that takes
+		r.Name = "browser"
+		if err := cl.RegisterPasskey(c.Context()); err != nil {
+			return err
+		}
+	}
 	if len(have) > 0 {
 		if r.Proof, err = a.prove(c, cl); err != nil {
 			return err
@@ -133,7 +139,7 @@ func (a answers) enroll(c *cobra.Command, cl *client.Client, kind string) error 
 		if r.Password, err = a.newPassword(c); err != nil {
 			return err
 		}
-	} else {
+	} else if kind == "totp" {
 		self, err := cl.Self(c.Context())
 		if err != nil {
 			return err

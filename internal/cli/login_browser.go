@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -81,7 +82,46 @@ func (a *app) signInByBrowser(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := config.SaveLogin(conf.Server, login.Text, a.Getenv); err != nil {
+	return a.keepLogin(conf.Server, login)
+}
+
+// signInByDevice signs in there with a browser of any machine, which is given a code.
+func (a *app) signInByDevice(c *cobra.Command) error {
+	conf, err := a.clientConfig()
+	if err != nil {
+		return err
+	}
+	cl, err := client.New(client.Options{Server: conf.Server})
+	if err != nil {
+		return err
+	}
+	d, err := cl.BeginDeviceSignIn(c.Context())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "In a browser of any machine, until %s, open\n  %s\nand give it the code\n  %s\n", d.Expires.Local().Format(time.TimeOnly), clean(d.Address), clean(d.Code))
+	wait := time.Duration(d.Seconds * float64(time.Second))
+	for {
+		a.Sleep(c.Context(), min(max(wait, time.Second), time.Minute))
+		if c.Context().Err() != nil {
+			return context.Cause(c.Context())
+		}
+		login, err := cl.FinishDeviceSignIn(c.Context(), d.Ticket)
+		var e *cofferdam.Error
+		if errors.As(err, &e) && e.Kind == cofferdam.AwaitsPerson { // it ends with the ticket, at the server
+			wait = e.After
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return a.keepLogin(conf.Server, login)
+	}
+}
+
+// keepLogin keeps the token of a login for later commands.
+func (a *app) keepLogin(server string, login cofferdam.Login) error {
+	if err := config.SaveLogin(server, login.Text, a.Getenv); err != nil {
 		return err
 	}
 	a.say("signed in as %s until %s", login.Token.Holder, login.Token.Expires.Local().Format(time.DateTime))

@@ -37,6 +37,7 @@ import (
 //	[sign_in]                           # people, at a provider of OpenID Connect
 //	issuer = "https://id.example.com"
 //	client = "cofferdam"                # of a public client
+//	passkey_origin = "https://cofferdam.example.com" # where browsers see this server
 //	[[price]]
 //	model = "my-model-*"
 //
@@ -320,7 +321,12 @@ func (f operatorFile) fillSignIn(c *Config, fail func(key, reason string) error)
 	if in == (SignIn{}) {
 		return nil
 	}
-	if !strings.HasPrefix(in.Issuer, "https://") && !strings.HasPrefix(in.Issuer, "http://127.0.0.1:") || in.Client == "" {
+	if in.PasskeyOrigin != "" {
+		if why := checkOrigin(in.PasskeyOrigin); why != "" {
+			return fail("sign_in.passkey_origin", why)
+		}
+	}
+	if (in.Issuer != "" || in.Client != "") && (!strings.HasPrefix(in.Issuer, "https://") && !strings.HasPrefix(in.Issuer, "http://127.0.0.1:") || in.Client == "") {
 		return fail("sign_in", "it needs an issuer, which is an https address, and the id of a client")
 	}
 	c.SignIn = in

@@ -3,14 +3,35 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// SignIn is the identity provider at which people sign in, if there is one.
+// SignIn is where people sign in besides here, and by what else they prove that
+// they are there.
 type SignIn struct {
-	Issuer string `toml:"issuer"`
+	Issuer string `toml:"issuer"` // of an identity provider; "" for none
 	Client string `toml:"client"`
+	// PasskeyOrigin is where browsers see this server: passkeys are made for it
+	// and count nowhere else. "" for none.
+	PasskeyOrigin string `toml:"passkey_origin"`
+}
+
+// checkOrigin says what is wrong with the origin of passkeys; "" if nothing is.
+func checkOrigin(origin string) string {
+	u, err := url.Parse(origin)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.String() != origin || strings.ToLower(origin) != origin:
+		return "it is not an origin such as https://cofferdam.example.com: scheme, host, and a port if it is another"
+	case net.ParseIP(u.Hostname()) != nil:
+		return "browsers have no passkeys for addresses; use a name, or localhost"
+	case u.Scheme == "https", u.Scheme == "http" && u.Hostname() == "localhost":
+		return ""
+	}
+	return "browsers have passkeys over https, and over http for localhost alone"
 }
 
 // LoginFile is where the token of a login at a server is kept: one file for each,

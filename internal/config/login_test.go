@@ -10,10 +10,19 @@ import (
 func TestSignInTable(t *testing.T) {
 	none := func(string) string { return "" }
 	c, err := Load(map[string]string{"config": write(t, "c.toml", "[sign_in]\nissuer = \"https://id.example.com\"\nclient = \"cofferdam\"\n", 0o600)}, none)
-	if err != nil || c.SignIn != (SignIn{"https://id.example.com", "cofferdam"}) {
+	if err != nil || c.SignIn != (SignIn{Issuer: "https://id.example.com", Client: "cofferdam"}) {
 		t.Errorf("%+v %v", c.SignIn, err)
 	}
+	for _, good := range []string{"https://cofferdam.example.com", "https://cofferdam.example.com:8443", "http://localhost:7420"} {
+		c, err := Load(map[string]string{"config": write(t, "c.toml", "[sign_in]\npasskey_origin = \""+good+"\"\n", 0o600)}, none)
+		if err != nil || c.SignIn != (SignIn{PasskeyOrigin: good}) {
+			t.Errorf("%+v %v", c.SignIn, err)
+		}
+	}
 	for _, bad := range []string{
+		"passkey_origin = \"cofferdam.example.com\"", "passkey_origin = \"https://\"", "passkey_origin = \"https://a.example.com/\"", "passkey_origin = \"https://a.example.com/x\"",
+		"passkey_origin = \"http://a.example.com\"", "passkey_origin = \"http://127.0.0.1:7420\"", "passkey_origin = \"https://[::1]\"", "passkey_origin = \"https://u@a.example.com\"",
+		"passkey_origin = \"https://A.example.com\"", "passkey_origin = \"https://a.example.com?x\"", "passkey_origin = \"https://a.example.com\"\nissuer = \"https://id.example.com\"",
 		"issuer = \"https://id.example.com\"", "client = \"x\"", "issuer = \"http://id.example.com\"\nclient = \"x\"", "issuer = \"\"\nclient = \"x\"",
 		"issuer = 7\nclient = \"x\"", "issuer = \"https://id.example.com\"\nclient = \"x\"\nsecret = \"y\"",
 	} {

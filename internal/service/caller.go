@@ -50,6 +50,7 @@ var verbs = map[string]verb{
 	"service.DecidePolicy":        {"policy.approve", identity.Owner, true},
 	"service.OpenTask":            {"approval.open", identity.Reviewer, true},
 	"service.Enroll":              {"factor.add", identity.Viewer, true},
+	"service.RegisterPasskey":     {"passkey.register", identity.Viewer, true},
 	"service.BindSignIn":          {"login.bind", identity.Viewer, true},
 	"service.Unenroll":            {"factor.remove", identity.Viewer, true},
 	"service.ListFactors":         {"factor.list", identity.Viewer, true},
@@ -60,6 +61,8 @@ var verbs = map[string]verb{
 	"service.RemoveMember":        {"user.remove", identity.Owner, true},
 	"service.ListProjects":        {"project.list", identity.Viewer, false},
 	"service.AddProject":          {"project.add", identity.Owner, true},
+	"service.ListOrganizations":   {"organization.list", identity.Owner, true},
+	"service.AddOrganization":     {"organization.add", identity.Owner, true},
 	"service.ListTokens":          {"token.list", identity.Viewer, false},
 	"service.CreateToken":         {"token.create", identity.Viewer, true},
 	"service.RevokeToken":         {"token.revoke", identity.Viewer, false},
@@ -172,7 +175,9 @@ type Projects interface {
 
 // Local returns the caller whom the kernel names, a user of this machine.
 func (s *Service) Local(ctx context.Context, name string) (identity.Caller, error) {
-	return s.People.Local(ctx, s.Scope.Organization, name)
+	c, err := s.People.Local(ctx, s.Scope.Organization, name)
+	c.Runs = err == nil
+	return c, err
 }
 
 // Bearer returns the caller who holds a token.

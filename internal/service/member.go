@@ -18,6 +18,8 @@ type Accounts interface {
 	SetRole(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string, service bool, role identity.Role) (identity.Member, string, error)
 	Leave(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string) error
 	NewProject(ctx context.Context, who identity.Caller, name string) (cofferdam.Project, error)
+	Organizations(ctx context.Context) ([]cofferdam.Organization, error)
+	NewOrganization(ctx context.Context, who identity.Caller, name, owner string) (o cofferdam.Organization, invitation string, err error)
 	NewToken(ctx context.Context, who identity.Caller, t identity.Token, life time.Duration) (identity.Token, string, error)
 	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]identity.Token, error)
 	Revoke(ctx context.Context, who identity.Caller, id cofferdam.TokenID) error

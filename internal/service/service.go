@@ -119,6 +119,7 @@ type Options struct {
 	Prover       Prover
 	Accounts     Accounts
 	Provider     SignInProvider
+	Passkeys     Passkeys
 	Keys         func() []byte // JWKS by which tokens of sessions are checked; nil: there are none
 	Policies     Policies
 	Record       cofferdam.Recorder // of the host log

@@ -175,6 +175,8 @@ type SignInProvider interface {
 	Begin(ctx context.Context, redirect string) (address, ticket string, err error)
 	Finish(ctx context.Context, ticket, state, code string) (identity.Token, string, error)
 	Bind(ctx context.Context, who identity.Caller, ticket, state, code string) error
+	BeginDevice(ctx context.Context) (cofferdam.LoginDevice, error)
+	FinishDevice(ctx context.Context, ticket string) (identity.Token, string, error)
 }
 
 func (s *Service) provider(op string) (SignInProvider, error) {
@@ -201,6 +203,28 @@ func (s *Service) FinishSignIn(ctx context.Context, r cofferdam.LoginFinish) (co
 		return cofferdam.Login{}, err
 	}
 	t, text, err := p.Finish(ctx, r.Ticket, r.State, r.Code)
+	if err != nil {
+		return cofferdam.Login{}, err
+	}
+	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
+}
+
+// BeginDeviceSignIn begins one that ends in a browser of another machine.
+func (s *Service) BeginDeviceSignIn(ctx context.Context) (cofferdam.LoginDevice, error) {
+	p, err := s.provider("service.BeginDeviceSignIn")
+	if err != nil {
+		return cofferdam.LoginDevice{}, err
+	}
+	return p.BeginDevice(ctx)
+}
+
+// FinishDeviceSignIn ends it with a token, once somebody has given the code.
+func (s *Service) FinishDeviceSignIn(ctx context.Context, ticket string) (cofferdam.Login, error) {
+	p, err := s.provider("service.FinishDeviceSignIn")
+	if err != nil {
+		return cofferdam.Login{}, err
+	}
+	t, text, err := p.FinishDevice(ctx, ticket)
 	if err != nil {
 		return cofferdam.Login{}, err
 	}

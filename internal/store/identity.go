@@ -215,23 +215,29 @@ func (s *Store) SpendStep(ctx context.Context, factor string, step int64) error 
 	return err
 }
 
-// Attempt counts a proof that may be wrong; right forgets them all.
-func (s *Store) Attempt(ctx context.Context, p cofferdam.PersonID, right bool, now, since time.Time) (wrong int, err error) {
+// Attempt counts a proof from a source that may be wrong; right forgets those of
+// the source. All sources but "" together have a bound too.
+func (s *Store) Attempt(ctx context.Context, p cofferdam.PersonID, source string, right bool, now, since time.Time) (wrong int, err error) {
 	err = s.change(ctx, "store.Attempt", func(tx *sql.Tx) error {
 		if right {
-			_, err := tx.ExecContext(ctx, `DELETE FROM attempt WHERE person = ?`, p)
+			_, err := tx.ExecContext(ctx, `DELETE FROM attempt WHERE person = ? AND source = ?`, p, source)
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM attempt WHERE person = ? AND time < ?`, p, stamp(since)); err != nil {
 			return err
 		}
-		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempt WHERE person = ?`, p).Scan(&wrong); err != nil {
+		var guesses int
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FILTER (WHERE source = ?), COUNT(*) FILTER (WHERE source <> '') FROM attempt WHERE person = ?`,
+			source, p).Scan(&wrong, &guesses); err != nil {
 			return err
 		}
-		if wrong++; wrong > identity.MaxWrong { // none above it is kept: they would only lock for longer
+		if wrong++; source != "" && guesses >= identity.MaxGuesses {
+			wrong = identity.MaxWrong + 1
+		}
+		if wrong > identity.MaxWrong { // none above it is kept: they would only lock for longer
 			return nil
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO attempt VALUES (?, ?)`, p, stamp(now))
+		_, err := tx.ExecContext(ctx, `INSERT INTO attempt VALUES (?, ?, ?)`, p, source, stamp(now))
 		return err
 	})
 	return wrong, err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -146,14 +147,33 @@ func TestFactors(t *testing.T) {
 		t.Errorf("a step was used %d times, or an earlier one after it", spent)
 	}
 	at := time.Now()
+	wrong := func(source string, at time.Time) int {
+		t.Helper()
+		n, err := s.Attempt(ctx, id, source, false, at, at.Add(-identity.Lock))
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
 	for i := range identity.MaxWrong + 3 {
-		n, err := s.Attempt(ctx, id, false, at, at.Add(-identity.Lock))
-		if err != nil || n != min(i+1, identity.MaxWrong+1) {
-			t.Errorf("attempt %d: %d, %v", i+1, n, err)
+		if n := wrong("uid 7", at); n != min(i+1, identity.MaxWrong+1) {
+			t.Errorf("attempt %d: %d", i+1, n)
 		}
 	}
-	if n, err := s.Attempt(ctx, id, false, at.Add(2*identity.Lock), at.Add(identity.Lock)); err != nil || n != 1 {
-		t.Errorf("after the lock: %d, %v", n, err)
+	if a, b := wrong("", at), wrong("uid 8", at); a != 1 || b != 1 {
+		t.Errorf("what one source guessed counts for others: %d, %d", a, b)
+	}
+	if n := wrong("uid 7", at.Add(2*identity.Lock)); n != 1 {
+		t.Errorf("after the lock: %d", n)
+	}
+	for i := range identity.MaxGuesses - 1 {
+		wrong(fmt.Sprintf("uid %d", 100+i), at.Add(2*identity.Lock))
+	}
+	if a, b := wrong("uid 9", at.Add(2*identity.Lock)), wrong("", at.Add(2*identity.Lock)); a != identity.MaxWrong+1 || b != 1 {
+		t.Errorf("after %d guesses: %d, and for the person %d", identity.MaxGuesses, a, b)
+	}
+	if _, err := s.Attempt(ctx, id, "uid 7", true, at, at); err != nil || wrong("uid 9", at.Add(2*identity.Lock)) != 1 {
+		t.Errorf("one that is right forgets none: %v", err)
 	}
 	if err := s.RemoveFactor(ctx, "u-other", f.ID); cofferdam.KindOf(err) != cofferdam.NotFound {
 		t.Errorf("somebody else's factor: %v", err)

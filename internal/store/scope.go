@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 
 	"cofferdam"
+	"cofferdam/identity"
 )
 
 // The names of the organisation and project that every new database has.
@@ -76,14 +78,43 @@ func (s *Store) Organization(ctx context.Context, name string) (cofferdam.Organi
 	return id, broken(op, s.path, err)
 }
 
-// AddOrganization keeps a new one with its first project; a Conflict if the name
-// is taken.
-func (s *Store) AddOrganization(ctx context.Context, name string, p cofferdam.Project) error {
-	return s.change(ctx, "store.AddOrganization", func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO organization VALUES (?, ?, ?)`, p.Organization, name, stamp(p.Created)); err != nil {
-			return err
+// Organizations lists those of this server, by name.
+func (s *Store) Organizations(ctx context.Context) ([]cofferdam.Organization, error) {
+	list, err := all(ctx, s.read, func(r *sql.Rows) (cofferdam.Organization, error) {
+		o, created := cofferdam.Organization{Schema: "cofferdam/organization/v1"}, ""
+		err := r.Scan(&o.ID, &o.Name, &created)
+		if err == nil {
+			o.Created, err = clock(created)
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO project VALUES (?, ?, ?, ?)`, p.Scope.Project, p.Organization, p.Name, stamp(p.Created))
+		return o, err
+	}, `SELECT id, name, created FROM organization ORDER BY name LIMIT ?`, maxPeople)
+	return list, broken("store.Organizations", s.path, err)
+}
+
+// AddOrganization keeps a new one with its first project, and the owner with the
+// invitation; a Conflict if the name is taken.
+func (s *Store) AddOrganization(ctx context.Context, f identity.Founding) error {
+	const op = "store.AddOrganization"
+	t, p := f.Invitation, f.Owner
+	body, err := json.Marshal(t)
+	if err != nil {
 		return err
+	}
+	return s.change(ctx, op, func(tx *sql.Tx) error {
+		for _, row := range []struct {
+			query string
+			args  []any
+		}{
+			{`INSERT INTO organization VALUES (?, ?, ?)`, []any{f.Organization.ID, f.Organization.Name, stamp(f.Organization.Created)}},
+			{`INSERT INTO project VALUES (?, ?, ?, ?)`, []any{f.Project.Scope.Project, f.Project.Organization, f.Project.Name, stamp(f.Project.Created)}},
+			{`INSERT INTO person VALUES (?, ?, ?, ?, ?, ?)`, []any{p.ID, p.Organization, p.Name, p.Service, stamp(p.Created), stamp(p.Disabled)}},
+			{`INSERT INTO membership VALUES (?, ?, '', ?)`, []any{p.Organization, p.ID, identity.Owner}},
+			{`INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)`, []any{t.ID, t.Hash, t.Organization, t.Project, t.Member, stamp(t.Expires), stamp(t.Created), string(body)}},
+		} {
+			if _, err := tx.ExecContext(ctx, row.query, row.args...); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

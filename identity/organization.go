@@ -1,0 +1,101 @@
+package identity
+
+import (
+	"context"
+
+	"cofferdam"
+)
+
+// Founding is a new organisation with what it begins with.
+type Founding struct {
+	Organization cofferdam.Organization
+	Project      cofferdam.Project
+	Owner        Person
+	Invitation   Token
+}
+
+// NewOrganization makes an organisation with a project, default, and a person who
+// owns it and is invited. If there is one of the name, whose owner of that name has
+// chosen nothing to prove by yet, the owner is invited again.
+func (d *Directory) NewOrganization(ctx context.Context, who Caller, name, owner string) (cofferdam.Organization, string, error) {
+	const op = "identity.NewOrganization"
+	none := cofferdam.Organization{}
+	if err := checkName(op, name); err != nil {
+		return none, "", err
+	}
+	if err := checkName(op, owner); err != nil {
+		return none, "", err
+	}
+	now := d.o.Now().UTC()
+	f := Founding{Organization: cofferdam.Organization{Schema: "cofferdam/organization/v1", ID: cofferdam.OrganizationID(cofferdam.NewID("o")), Name: name, Created: now}}
+	id, err := d.o.Store.Organization(ctx, name)
+	switch {
+	case err == nil:
+		return d.inviteAgain(ctx, who, id, name, owner)
+	case cofferdam.KindOf(err) != cofferdam.NotFound:
+		return none, "", err
+	}
+	f.Project = cofferdam.Project{
+		Schema: "cofferdam/project/v1", Name: "default", Created: now, Scope: cofferdam.Scope{Organization: f.Organization.ID, Project: cofferdam.ProjectID(cofferdam.NewID("p"))},
+	}
+	f.Owner = Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: f.Organization.ID, Name: owner, Created: now}
+	var text string
+	if f.Invitation, text, err = d.token(invitation(f.Owner, who.Principal), InvitationLife); err != nil {
+		return none, "", err
+	}
+	if err := d.record(ctx, who, cofferdam.EventOrganization, map[string]string{"organization": string(f.Organization.ID), "name": name, "owner": owner}); err != nil {
+		return none, "", err
+	}
+	return f.Organization, text, d.o.Store.AddOrganization(ctx, f)
+}
+
+// inviteAgain is for an owner who has lost the invitation, or let it go stale.
+func (d *Directory) inviteAgain(ctx context.Context, who Caller, id cofferdam.OrganizationID, name, owner string) (cofferdam.Organization, string, error) {
+	taken := &cofferdam.Error{Op: "identity.NewOrganization", Kind: cofferdam.Conflict, Subject: "organisation " + name, Reason: "there is one", Hint: "choose another name; an owner who has chosen a password invites others"}
+	p, err := d.o.Store.Person(ctx, id, owner)
+	if err != nil && cofferdam.KindOf(err) != cofferdam.NotFound {
+		return cofferdam.Organization{}, "", err
+	}
+	if err != nil || id == who.Organization || p.Name != owner || p.Service || !p.Disabled.IsZero() {
+		return cofferdam.Organization{}, "", taken
+	}
+	roles, err := d.o.Store.Memberships(ctx, string(p.ID))
+	if err != nil {
+		return cofferdam.Organization{}, "", err
+	}
+	factors, err := d.o.Store.Factors(ctx, p.ID)
+	if err != nil {
+		return cofferdam.Organization{}, "", err
+	}
+	whole := Caller{Organization: id, Memberships: roles}.RoleIn(cofferdam.Scope{Organization: id})
+	if len(factors) > 0 || whole != Owner {
+		return cofferdam.Organization{}, "", taken
+	}
+	all, err := d.Organizations(ctx)
+	if err != nil {
+		return cofferdam.Organization{}, "", err
+	}
+	for _, o := range all {
+		if o.ID != id {
+			continue
+		}
+		if err := d.record(ctx, who, cofferdam.EventOrganization, map[string]string{"organization": string(id), "name": name, "owner": owner, "again": "true"}); err != nil {
+			return o, "", err
+		}
+		_, text, err := d.Issue(ctx, invitation(p, who.Principal), InvitationLife)
+		return o, text, err
+	}
+	return cofferdam.Organization{}, "", taken
+}
+
+// Organizations lists those of this server, by name.
+func (d *Directory) Organizations(ctx context.Context) ([]cofferdam.Organization, error) {
+	return d.o.Store.Organizations(ctx)
+}
+
+// invitation is the token by which a new person chooses what to prove by.
+func invitation(p Person, by cofferdam.Principal) Token {
+	return Token{
+		Organization: p.Organization, Holder: cofferdam.Principal{Kind: cofferdam.Person, Name: p.Name}, Member: string(p.ID), Most: Viewer, Verbs: invited, By: by,
+	}
+}
