@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -74,7 +75,9 @@ func (d *desk) TakeBytes(_ context.Context, id cofferdam.QuestionID, n, most int
 func (d *desk) EndOpening(_ context.Context, _ cofferdam.Scope, id cofferdam.QuestionID, why string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ended = append(d.ended, string(id)+" "+why)
+	if text := string(id) + " " + why; !slices.Contains(d.ended, text) { // as the desk does: once
+		d.ended = append(d.ended, text)
+	}
 	return nil
 }
 

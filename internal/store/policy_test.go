@@ -92,3 +92,70 @@ func TestOpenings(t *testing.T) {
 		t.Errorf("of no acts: %v", err)
 	}
 }
+
+// What an answer opened for a number of bytes is counted by the database, past the
+// end of a process, and no more than the answers say, whoever asks for it.
+func TestOpeningsInBytes(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	task := s.create(t, "")
+	add := func(b *cofferdam.Bounds) cofferdam.QuestionID {
+		q := cofferdam.Question{
+			Schema: "cofferdam/approval/v1", ID: cofferdam.QuestionID(cofferdam.NewID("a")), Scope: task.Scope, Task: task.ID, Hash: cofferdam.Digest(cofferdam.NewID("h")), Needs: 1,
+			State: cofferdam.QuestionOpen, Created: time.Now().UTC(), Proposed: b,
+		}
+		if err := s.AddQuestion(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+		return q.ID
+	}
+	b := &cofferdam.Bounds{Entry: "a.test:443", Seconds: 60, Bytes: 1000}
+	id := add(b)
+	if err := s.TakeBytes(ctx, id, 1, 1000); err == nil {
+		t.Error("taken before anybody answered")
+	}
+	a := cofferdam.Answer{By: cofferdam.Principal{Kind: cofferdam.Person, Name: "ann"}, Allow: true, Proof: "password", Time: time.Now().UTC(), Bounds: b}
+	if _, err := s.Answer(ctx, id, a, cofferdam.QuestionAllowed); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		n    int64
+		most int64
+		fits bool
+	}{{1001, 1000, false}, {600, 1000, true}, {401, 1000, false}, {400, 1000, true}, {1, 1000, false}, {-500, 1000, true}, {500, 1000, true}, {1, 1000, false}} {
+		if err := s.TakeBytes(ctx, id, c.n, c.most); (err == nil) != c.fits || err != nil && cofferdam.KindOf(err) != cofferdam.Conflict {
+			t.Errorf("%d: take %d of %d: %v", i, c.n, c.most, err)
+		}
+	}
+	if err := s.TakeBytes(ctx, id, 1, 5000); err == nil {
+		t.Error("more than the answer says was taken")
+	}
+	for _, raw := range []string{`UPDATE opening_bytes SET used = 2000`, `UPDATE opening_bytes SET used = -1`, `DELETE FROM opening_bytes`} {
+		if _, err := s.write.ExecContext(ctx, raw); err == nil {
+			t.Errorf("%s passed", raw)
+		}
+	}
+	if list, err := s.Openings(ctx, task.ID); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := s.EndOpening(ctx, id, time.Now(), "used up"); err != nil {
+		t.Error(err)
+	}
+	if err := s.EndOpening(ctx, id, time.Now(), "again"); cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Errorf("ended twice: %v", err)
+	}
+	if list, err := s.Openings(ctx, task.ID); err != nil || len(list) != 0 {
+		t.Errorf("after its end: %+v, %v", list, err)
+	}
+	// A no to a host is one to it on another port, and to no other host.
+	no := a
+	no.Allow, no.Bounds = false, nil
+	if _, err := s.Answer(ctx, add(&cofferdam.Bounds{Entry: "b.test:8443", Seconds: 1}), no, cofferdam.QuestionDenied); err != nil {
+		t.Fatal(err)
+	}
+	for entry, want := range map[string]bool{"b.test": true, "b.test:443": true, "b.test:8443": true, "a.b.test": false, "b.tes": false, "b.test.test": false} {
+		_, _, denied, err := s.Tally(ctx, cofferdam.Question{Task: task.ID, Hash: "h-none", Proposed: &cofferdam.Bounds{Entry: entry}}, time.Now())
+		if err != nil || denied.IsZero() == want {
+			t.Errorf("%s: %v, %v", entry, denied, err)
+		}
+	}
+}
