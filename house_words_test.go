@@ -295,6 +295,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"hosts and addresses that were refused", "16 are", "internal/local/refused.go", "maxRefused"},
 		{"a network that ends before its run", "4,096 connections", "internal/local/network/outage_linux.go", "maxConnections"},
 		{"a network that ends before its run", "4 MiB", "internal/local/network/outage_linux.go", "maxTable"},
+		{"a network that ends before its run", "1 second apart", "internal/local/network/guard_linux.go", "frozenTick"},
 		{"what a run may put on record", "200,000 events", "internal/local/bound.go", "maxEvents"},
 		{"what a run may put on record", "128 MiB", "internal/local/bound.go", "maxRecord"},
 		{"hosts and addresses that were refused", "3 named", "internal/cli/run.go", "shownHosts"},

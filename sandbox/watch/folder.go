@@ -63,6 +63,7 @@ type Folder struct {
 	known   Usage                           // what it held when it was last counted for sure
 	peak    Usage                           // the most that was free on its disk since then
 	unsure  int                             // counts, one after the other, for which not all of the box stood still
+	vain    bool                            // it was counted for what had gone from its disk, and others had written that
 	warned  bool                            // mark is not its size
 	counted time.Time
 	took    time.Duration
@@ -156,9 +157,10 @@ func (f *Folder) due() bool {
 	if err != nil {
 		return since >= folderShare*f.took // the count says why
 	}
-	left := max(f.most.Bytes-f.held.Load(), Slack)
-	gone := f.free.Bytes - free.Bytes
-	if since < folderShare*f.took && gone <= left { // who has many files must not be over by what is written in all that time
+	gone, left := f.gone(free)
+	// Who has many files must not be over by what is written in all that time; and who has
+	// a neighbour that writes must not be counted, and stand still for it, all the time.
+	if since < folderShare*f.took && (gone <= left || f.vain) {
 		return false
 	}
 	pause := folderIdle
@@ -166,6 +168,12 @@ func (f *Folder) due() bool {
 		pause = folderBusy
 	}
 	return gone > left/2 || f.over.Load() || since >= pause || f.box.Still != nil && f.mayHold(free).Exceeds(f.mark)
+}
+
+// gone is how much has gone from the disk since the last count, in bytes, and how much
+// of that may be in the folder.
+func (f *Folder) gone(free Usage) (gone, left int64) {
+	return f.free.Bytes - free.Bytes, max(f.most.Bytes-f.held.Load(), Slack)
 }
 
 // look counts, and acts on what it finds.

@@ -49,11 +49,14 @@ func (f *Folder) mayHold(free Usage) Usage {
 }
 
 // find counts what the folder holds: for sure, where that matters.
-func (f *Folder) find(ctx context.Context) (Usage, error) {
+func (f *Folder) find(ctx context.Context) (now Usage, err error) {
 	free, err := f.space(f.dir)
 	if err != nil {
 		return Usage{}, err
 	}
+	was := f.held.Load()
+	gone, left := f.gone(free)
+	defer func() { f.vain = err == nil && gone > left/2 && now.Bytes-was <= left/2 }()
 	most := f.mayHold(free)
 	if f.box.Still == nil || !most.Exceeds(f.mark) {
 		now, err := f.count(ctx)
@@ -62,7 +65,7 @@ func (f *Folder) find(ctx context.Context) (Usage, error) {
 			return now, err
 		}
 	}
-	now, err := f.sure(ctx)
+	now, err = f.sure(ctx)
 	switch {
 	case !errors.Is(err, errUnsure):
 		f.unsure = 0

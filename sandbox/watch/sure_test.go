@@ -103,6 +103,41 @@ func TestOthersTakeTheDisk(t *testing.T) {
 	}
 }
 
+// TestNeighbourThatWrites: a box is stopped to be counted for a bounded part of the time,
+// whatever others write. Who writes that much by itself, or who was not counted for it
+// just now, is counted at once.
+func TestNeighbourThatWrites(t *testing.T) {
+	s := writeStill(t, Usage{64 << 20, 100})
+	s.commands.Begin("e-1", func(*sandbox.Result) {})
+	counted := func(others int64, want bool, what string) {
+		t.Helper()
+		s.counted, s.took = time.Now(), time.Hour // it took as long as that, and has just ended
+		if s.free -= others; s.due() != want {
+			t.Errorf("%s: counted at once %v, want %v", what, !want, want)
+		}
+	}
+	must(t, s.look(t.Context()))
+	counted(80, true, "others write, and it was not counted for that")
+	must(t, s.look(t.Context()))
+	if s.stops != 1 || s.killed != nil {
+		t.Fatalf("stopped %d times, %q", s.stops, s.killed)
+	}
+	counted(80, false, "others write on")
+	if s.counted = s.counted.Add(-folderShare * time.Hour); !s.due() {
+		t.Error("nobody counts later")
+	}
+	s.file(t, "a", 40)
+	must(t, s.look(t.Context()))
+	counted(80, true, "it has written most of that itself")
+	must(t, s.look(t.Context()))
+	counted(80, false, "and now others have")
+	s.still = func() stand { return stand{} }
+	if err := s.look(t.Context()); !errors.Is(err, errUnsure) {
+		t.Error(err)
+	}
+	counted(80, true, "it did not stand still")
+}
+
 // TestNobodyIsEndedByAGuess: a count that is too high, as of a folder that was moved
 // while it was counted, ends nothing; nor does one that does not come to an end.
 func TestNobodyIsEndedByAGuess(t *testing.T) {

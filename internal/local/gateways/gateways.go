@@ -78,7 +78,7 @@ func (Here) Open(ctx context.Context, s network.Setup, record cofferdam.Recorder
 	out := egress.New(egress.Options{Dialer: dialer, CA: ca})
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	return &way{routes: wire.Routes{Others: out, Refused: out.Refusal()}, end: end, caller: &gateway.Caller{
-		Scope: s.Scope, Session: s.Session, Actor: cofferdam.Principal{Kind: cofferdam.Agent, Name: "run"}, Phase: gateway.Work,
+		Scope: s.Scope, Session: s.Session, Actor: network.Actor, Phase: gateway.Work,
 		Policy: gateway.NewRules(set), Record: record, Live: live,
 	}}, nil
 }

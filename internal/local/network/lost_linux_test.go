@@ -41,7 +41,9 @@ func play(part string) error {
 	if part == "refuses" {
 		return Send(talk, Entry{Error: "another release"})
 	}
-	said := Entry{Event: cofferdam.Event{Kind: cofferdam.EventConnect, Resource: strconv.Itoa(os.Getpid())}}
+	said := Entry{Event: cofferdam.Event{
+		Scope: s.Scope, Session: s.Session, Actor: Actor, Source: "egress", Kind: cofferdam.EventConnect, Resource: strconv.Itoa(os.Getpid()),
+	}}
 	if err := Send(talk, Entry{}); err != nil {
 		return err
 	}
@@ -57,6 +59,9 @@ func play(part string) error {
 			return err
 		}
 		return unix.Pause()
+	}
+	if forge := forgeries[part]; forge != nil {
+		forge(&said.Event)
 	}
 	if err := Send(talk, said); err != nil {
 		return err
@@ -77,6 +82,18 @@ func play(part string) error {
 	return nil
 }
 
+// forgeries are what a program that was taken over makes of its event, by their part.
+var forgeries = map[string]func(*cofferdam.Event){
+	"ends the command":       func(e *cofferdam.Event) { e.Kind = cofferdam.EventExecEnd },
+	"has a person agree":     func(e *cofferdam.Event) { e.Kind = cofferdam.EventApprovalAnswer },
+	"is the run":             func(e *cofferdam.Event) { e.Source = "local" },
+	"is a person":            func(e *cofferdam.Event) { e.Actor.Kind = cofferdam.Person },
+	"is of another session":  func(e *cofferdam.Event) { e.Session = "s-other" },
+	"is of another project":  func(e *cofferdam.Event) { e.Scope.Project = "p-other" },
+	"is of a task":           func(e *cofferdam.Event) { e.Task = "t-other" },
+	"has no kind, no source": func(e *cofferdam.Event) { e.Kind, e.Source = "", "" },
+}
+
 // heard is a record that does with an event what a test wants.
 type heard func(e cofferdam.Event) error
 
@@ -87,7 +104,8 @@ func (h heard) Record(_ context.Context, e cofferdam.Event) (cofferdam.Event, er
 func served(t *testing.T, part string, record heard) (w Way, box *os.File, lost chan error) {
 	t.Helper()
 	t.Setenv(playing, part)
-	w, err := Program{File: os.Args[0]}.Open(t.Context(), Setup{Version: Version}, record)
+	setup := Setup{Version: Version, Session: "s-run", Scope: cofferdam.Scope{Organization: "o-1", Project: "p-1"}}
+	w, err := Program{File: os.Args[0]}.Open(t.Context(), setup, record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +144,15 @@ const isReset = "tcp c612000901bb9c40 00000000 00000008 5014"
 // and before the box hears of it; the box hears so at once; and the end of the run has
 // nothing to complain of.
 func TestLost(t *testing.T) {
-	kill := func(e cofferdam.Event) error {
-		pid, err := strconv.Atoi(e.Resource)
-		if err != nil {
-			t.Error(err)
-			return nil
+	signal := func(s unix.Signal) heard {
+		return func(e cofferdam.Event) error {
+			pid, err := strconv.Atoi(e.Resource)
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			return unix.Kill(pid, s)
 		}
-		return unix.Kill(pid, unix.SIGKILL)
 	}
 	nothing := func(cofferdam.Event) error { return nil }
 	full := func(cofferdam.Event) error {
@@ -143,7 +163,8 @@ func TestLost(t *testing.T) {
 		record heard
 		want   string
 	}{
-		"killed":         {"stays", kill, "its program ended: signal: killed"},
+		"killed":         {"stays", signal(unix.SIGKILL), "its program ended: signal: killed"},
+		"stopped":        {"stays", signal(unix.SIGSTOP), "its program did not go on: somebody has stopped it"},
 		"ends by itself": {"ends", nothing, "it ended before the run"},
 		"says it cannot": {"refuses", nothing, "another release"},
 		"full":           {"stays", full, "it has 9 events"},
@@ -168,6 +189,40 @@ func TestLost(t *testing.T) {
 			}
 			if len(lost) != 0 {
 				t.Errorf("told again: %v", <-lost)
+			}
+		})
+	}
+}
+
+// TestForged: what gateways do not say of themselves never comes on record, and who
+// says it serves no more. Control: what they say does.
+func TestForged(t *testing.T) {
+	said := make(chan cofferdam.Event, 1)
+	note := func(e cofferdam.Event) error { said <- e; return nil }
+	w, box, _ := served(t, "stays", note)
+	if _, err := box.Write([]byte("a packet")); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-said; e.Kind != cofferdam.EventConnect || e.Source != "egress" {
+		t.Errorf("control: %+v", e)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	for part := range forgeries {
+		t.Run(part, func(t *testing.T) {
+			w, box, lost := served(t, part, note)
+			if got := call(t, box); got != isReset {
+				t.Errorf("the first packet is answered by %q", got)
+			}
+			if why := <-lost; !strings.Contains(why.Error(), "did not keep to the talk: it asked for") {
+				t.Error(why)
+			}
+			if len(said) != 0 {
+				t.Errorf("on record: %+v", <-said)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -4,8 +4,8 @@
 // commands send none, and all would wait for it.
 //
 // It decides nothing, and holds no key. The invariant: the record of a run has
-// one writer, the run; what the gateways put on record goes through it, and they
-// let nothing pass before its answer. Once they are gone nothing passes at all, and
+// one writer, the run; what the gateways put on record goes through it, which takes
+// nothing else from them, and they let nothing pass before its answer. Once they are gone nothing passes at all, and
 // the box hears so at once.
 //
 // # The talk
@@ -90,6 +90,9 @@ type Setup struct {
 // Version is that of the talk: programs of two releases may meet while one is
 // installed over the other.
 const Version = 1
+
+// Actor is who does what the gateways of a run put on record.
+var Actor = cofferdam.Principal{Kind: cofferdam.Agent, Name: "run"}
 
 // Trust is how programs in a box come to trust an authority.
 type Trust struct {

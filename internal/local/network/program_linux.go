@@ -131,6 +131,7 @@ func sends(device uintptr) bool {
 func (f *far) serve() {
 	cmd, err := f.start()
 	if err == nil && cmd != nil {
+		unfrozen := watch(cmd.Process.Pid, f.kill)
 		talk := f.write()
 		patience := f.patience // nobody hears it: it ends by itself
 		if said := (*cofferdam.Error)(nil); errors.As(talk, &said) {
@@ -138,6 +139,9 @@ func (f *far) serve() {
 		}
 		time.AfterFunc(patience, f.kill) // by then it may have ended
 		err = reason(talk, cmd.Wait())
+		if unfrozen() {
+			err = gone("did not go on", errors.New("somebody has stopped it"))
+		}
 	}
 	if tap := f.lose(err, cmd != nil); tap != nil {
 		outage(tap, f.box.PID)
@@ -231,6 +235,9 @@ func (f *far) write() error {
 		case first && e.Error != "":
 			err = f.program.unusable(errors.New(e.Error))
 		case !first:
+			if err = f.setup.admit(e.Event); err != nil {
+				break
+			}
 			e.Event.Durable = e.Durable
 			var a Answer
 			var unwritten error
