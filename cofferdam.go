@@ -326,8 +326,10 @@ type Change struct {
 	Diff      string       `json:"diff"`                   // unified, bounded; hostile text
 	Truncated bool         `json:"truncated"`
 	Proof     *CheckReport `json:"proof,omitempty"`
-	Refusals  []Event      `json:"refusals"` // what the agent tried and was not allowed
-	Approval  *Approval    `json:"approval,omitempty"`
+	Refusals  []Event      `json:"refusals"`            // what the agent tried and was not allowed
+	Approval  *Approval    `json:"approval,omitempty"`  // the first
+	Approvals []Approval   `json:"approvals,omitempty"` // of all who gave theirs
+	Landing   Landing      `json:"landing"`             // what policy says of landing it, as things are
 }
 
 // FileChange is one path of a change.

@@ -444,6 +444,7 @@ func TestWords(t *testing.T) {
 	prefixes := map[string]string{
 		"exec": "sandbox", "agent": "agent", "egress": "gateway/egress", "wire": "gateway/wire", "git": "gateway/git",
 		"model": "gateway/model", "session": "session", "task": "task", "proof": "proof", "merge": "merge", "trace": "trace", "workspace": "workspace", "approval": "approval", "budget": "budget", "identity": "identity", "policy": "policy", "sandbox": "sandbox",
+		"secret": "secret", "tool": "agent/loop",
 	}
 	for _, m := range regexp.MustCompile(`= "([a-z]+)\.[a-z]+"`).FindAllStringSubmatch(string(text), -1) {
 		dir, ok := prefixes[m[1]]

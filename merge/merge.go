@@ -3,7 +3,8 @@
 // not allowed on one page; an approval is a person's word for exactly one
 // commit that a receipt covers.
 //
-// It never moves a branch (package git does, asked by package flow) and never
+// It never moves a branch itself (package git does, asked by package flow, once
+// policy let Land do it) and never
 // believes a stored copy of a proof: what it shows comes out of the signed
 // note, which is checked each time. The invariant: an approval exists only for
 // a commit with a receipt that holds, only from a person, and only after it is
@@ -14,10 +15,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"cofferdam"
 	"cofferdam/internal/repo"
+	"cofferdam/policy"
 	"cofferdam/proof"
 )
 
@@ -30,11 +33,13 @@ const (
 
 // Store keeps approvals. Errors are *cofferdam.Error: NotFound where there is none.
 type Store interface {
-	// AddApproval keeps a person's word. The first word for a commit stays;
-	// giving it again returns it.
+	// AddApproval keeps a person's word. Each person has one for a commit; giving
+	// it again returns it.
 	AddApproval(ctx context.Context, t cofferdam.Task, a cofferdam.Approval) (cofferdam.Approval, error)
-	// Approval returns the word for exactly this commit of the task.
+	// Approval returns the first word for exactly this commit of the task.
 	Approval(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) (cofferdam.Approval, error)
+	// Approvals returns all words for it, the first first; none is no error.
+	Approvals(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) ([]cofferdam.Approval, error)
 	// TaskByID returns a task as it is now.
 	TaskByID(ctx context.Context, id cofferdam.TaskID) (cofferdam.Task, error)
 }
@@ -52,7 +57,7 @@ type Trace interface {
 	Events(ctx context.Context, id cofferdam.SessionID, from uint64, limit int) ([]cofferdam.Event, error)
 }
 
-// Options is what a Service is made from. All fields but Now are needed.
+// Options is what a Service is made from. All fields but Now and Rules are needed.
 type Options struct {
 	Store Store
 	Repos Repos
@@ -62,6 +67,9 @@ type Options struct {
 	PublicKey string             // that receipts are checked with
 	Record    cofferdam.Recorder // of the host log
 	Now       func() time.Time   // nil: time.Now
+	// Rules are those by which the landing of a task's commit is judged now; nil:
+	// BuiltIn.
+	Rules func(ctx context.Context, t cofferdam.Task) (*policy.Set, error)
 }
 
 // Service shows changes and takes approvals. Safe for concurrent use.
@@ -71,6 +79,9 @@ type Service struct{ o Options }
 func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Rules == nil {
+		o.Rules = BuiltIn
 	}
 	return &Service{o}
 }
@@ -113,7 +124,11 @@ func (s *Service) View(ctx context.Context, t cofferdam.Task) (cofferdam.Change,
 	case err != nil && !notFound(err):
 		return c, err
 	}
-	return c, nil
+	if c.Approvals, err = s.o.Store.Approvals(ctx, t.ID, t.Head); err != nil {
+		return c, err
+	}
+	c.Landing, err = s.standing(ctx, t)
+	return c, err
 }
 
 // Approve takes a person's word for commit, which must be what the task wants
@@ -132,10 +147,12 @@ func (s *Service) Approve(ctx context.Context, t cofferdam.Task, commit cofferda
 	if commit == "" || commit != t.Head {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "approve " + t.Short(), Reason: fmt.Sprintf("the task wants %.12s merged, not %.12s", orNothing(t.Head), orNothing(commit)), Hint: view}
 	}
-	if old, err := s.o.Store.Approval(ctx, t.ID, commit); err == nil && old.By.IsPerson() {
-		return old, nil // said already
-	} else if err != nil && !notFound(err) {
+	said, err := s.o.Store.Approvals(ctx, t.ID, commit)
+	if err != nil {
 		return none, err
+	}
+	if i := slices.IndexFunc(said, func(a cofferdam.Approval) bool { return a.By == by }); i >= 0 {
+		return said[i], nil
 	}
 	if t.State != cofferdam.InReview {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "approve " + t.Short(), Reason: fmt.Sprintf("the task is %s, not in review", t.State), Hint: view}
@@ -144,8 +161,16 @@ func (s *Service) Approve(ctx context.Context, t cofferdam.Task, commit cofferda
 	if err != nil {
 		return none, err
 	}
+	rule, err := s.standing(ctx, t)
+	if err != nil {
+		return none, err
+	}
+	if rule.Verdict == cofferdam.Refused {
+		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Denied, Subject: "approve " + t.Short(), Reason: "nobody may land it: " + rule.Reason, Hint: "an owner can change the policy: cofferdam policy explain --action land " + string(t.Base)}
+	}
 	a := cofferdam.Approval{Commit: commit, By: by, Time: s.o.Now().UTC()}
-	if err := s.record(ctx, t, cofferdam.EventApprove, by, map[string]string{"commit": string(commit), "receipt": string(r.ID)}); err != nil {
+	fields := map[string]string{"commit": string(commit), "receipt": string(r.ID), cofferdam.FieldPolicy: string(rule.Policy)}
+	if err := s.record(ctx, t, cofferdam.EventApprove, by, fields); err != nil {
 		return none, fmt.Errorf("approve %s: %w", t.Short(), err)
 	}
 	return s.o.Store.AddApproval(ctx, t, a)

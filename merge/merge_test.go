@@ -27,7 +27,8 @@ var anna = cofferdam.Principal{Kind: cofferdam.Person, Name: "anna"}
 type desk struct {
 	task      cofferdam.Task
 	branch    cofferdam.Commit
-	approvals map[cofferdam.Commit]cofferdam.Approval
+	approvals map[cofferdam.Commit]cofferdam.Approval // the first
+	more      []cofferdam.Approval
 	notes     map[cofferdam.Commit][]byte
 	events    map[cofferdam.SessionID][]cofferdam.Event
 	recorded  []cofferdam.Event
@@ -82,8 +83,20 @@ func missing() error { return &cofferdam.Error{Op: "desk", Kind: cofferdam.NotFo
 
 func (d *desk) AddApproval(_ context.Context, _ cofferdam.Task, a cofferdam.Approval) (cofferdam.Approval, error) {
 	d.order = append(d.order, "store")
+	if _, ok := d.approvals[a.Commit]; ok {
+		d.more = append(d.more, a)
+		return a, nil
+	}
 	d.approvals[a.Commit] = a
 	return a, nil
+}
+
+func (d *desk) Approvals(_ context.Context, _ cofferdam.TaskID, c cofferdam.Commit) ([]cofferdam.Approval, error) {
+	a, ok := d.approvals[c]
+	if !ok {
+		return nil, nil
+	}
+	return append([]cofferdam.Approval{a}, d.more...), nil
 }
 
 func (d *desk) Approval(_ context.Context, _ cofferdam.TaskID, c cofferdam.Commit) (cofferdam.Approval, error) {
@@ -247,16 +260,20 @@ func TestApprove(t *testing.T) {
 	}
 }
 
-// TestApproveTwice: the first word stays, and is said once.
+// TestApproveTwice: a person's word stays, and is said once; another's is their own.
 func TestApproveTwice(t *testing.T) {
 	d, s := newDesk(t)
 	first, err := s.Approve(t.Context(), d.task, head, anna)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.Approve(t.Context(), d.task, head, cofferdam.Principal{Kind: cofferdam.Person, Name: "ben"})
+	again, err := s.Approve(t.Context(), d.task, head, anna)
 	if err != nil || again != first || len(d.recorded) != 1 {
 		t.Errorf("again: %+v, %v, %d events", again, err, len(d.recorded))
+	}
+	second, err := s.Approve(t.Context(), d.task, head, ben)
+	if err != nil || second.By != ben || len(d.recorded) != 2 {
+		t.Errorf("another: %+v, %v, %d events", second, err, len(d.recorded))
 	}
 }
 

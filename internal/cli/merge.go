@@ -58,6 +58,10 @@ func nextStep(c cofferdam.Change) string {
 		return "nothing; it has landed"
 	case c.Task.State != cofferdam.InReview:
 		return "cofferdam task view " + name
+	case c.Landing.Verdict == cofferdam.Refused:
+		return "an owner can change the policy: cofferdam policy explain --action land " + string(c.Task.Base)
+	case c.Approval != nil && c.Landing.Verdict == cofferdam.Asked && len(c.Approvals) < c.Landing.People:
+		return "another person runs cofferdam merge approve " + name
 	case c.Approval != nil:
 		return "cofferdam merge land " + name
 	}
@@ -95,10 +99,25 @@ func (a changes) showChange(c cofferdam.Change) error {
 	}
 	a.showProof(c.Proof)
 	a.showRefusals(c.Refusals)
-	if c.Approval != nil {
-		return a.labels([]label{{"approved", fmt.Sprintf("%s by %s at %s", short(string(c.Approval.Commit)), c.Approval.By, stamp(c.Approval.Time))}})
+	return a.showLanding(c)
+}
+
+// showLanding prints who approved, and what policy says of landing it.
+func (a changes) showLanding(c cofferdam.Change) error {
+	var lines []label
+	for _, w := range c.Approvals {
+		lines = append(lines, label{"approved", fmt.Sprintf("%s by %s at %s", short(string(w.Commit)), w.By, stamp(w.Time))})
 	}
-	return a.labels([]label{{"approved", "by nobody"}})
+	if len(lines) == 0 {
+		lines = append(lines, label{"approved", "by nobody"})
+	}
+	switch l := c.Landing; {
+	case l.Verdict == cofferdam.Refused:
+		lines = append(lines, label{"policy", "refuses the landing by rule " + l.Rule + ": " + l.Reason})
+	case l.Verdict == cofferdam.Asked:
+		lines = append(lines, label{"policy", fmt.Sprintf("wants %d people to approve it, by rule %s; %d did", l.People, l.Rule, len(c.Approvals))})
+	}
+	return a.labels(lines)
 }
 
 func (a changes) showFiles(files []cofferdam.FileChange) {

@@ -207,7 +207,7 @@ func (s *server) attach(ctx context.Context) error {
 	}
 	s.tasks = task.New(task.Options{Store: s.store, Record: s.trace.Host(), Hourly: s.TasksPerHour})
 	s.merges = merge.New(merge.Options{
-		Store: s.store, Repos: s.mirror, Trace: s.trace, Record: s.trace.Host(), PublicKey: s.signer.Public(),
+		Store: s.store, Repos: s.mirror, Trace: s.trace, Record: s.trace.Host(), PublicKey: s.signer.Public(), Rules: landing(s),
 		Receipt: func(ctx context.Context, t cofferdam.TaskID, c cofferdam.Commit) ([]byte, error) {
 			r, err := s.store.ReceiptFor(ctx, t, c)
 			return r.Note, err
@@ -267,7 +267,7 @@ func (s *server) move(ctx context.Context) error {
 	s.onStop(client.Close)
 	s.flow = flow.New(ctx, flow.Options{
 		Client: client, Tasks: s.tasks, Store: s.store, Sessions: s.sessions, Repos: s.git,
-		Signer: s.signer, Record: s.trace.Host(), Landable: s.merges.Landable, Log: s.log, Point: s.crash(),
+		Signer: s.signer, Record: s.trace.Host(), Landable: s.merges.Landable, Land: s.merges.Land, Log: s.log, Point: s.crash(),
 	})
 	s.working.Store(s.flow)
 	s.onStop(s.flow.Close)

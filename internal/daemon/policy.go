@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"cofferdam"
 	"cofferdam/gateway"
@@ -14,6 +15,17 @@ import (
 // documents are the policies that count for a project now.
 func (s *server) documents(ctx context.Context, scope cofferdam.Scope) (policy.Documents, error) {
 	return service.Documents(ctx, s.store, scope, s.presets, s.signer.Public())
+}
+
+// landing is by what the landing of a task's commit is judged at the time.
+func landing(s *server) func(context.Context, cofferdam.Task) (*policy.Set, error) {
+	return func(ctx context.Context, t cofferdam.Task) (*policy.Set, error) {
+		d, err := s.documents(ctx, t.Scope)
+		if err != nil {
+			return nil, err
+		}
+		return policy.New(policy.Grant{Repo: t.Repo, Operator: s.Policy, At: time.Now()}.Under(d))
+	}
 }
 
 // given are what people opened for a task by their answers. One that cannot be

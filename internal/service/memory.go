@@ -331,7 +331,7 @@ func (m *Memory) View(_ context.Context, t cofferdam.Task) (cofferdam.Change, er
 	c := m.Change
 	c.Schema, c.Task = "cofferdam/merge/v1", t
 	if a, ok := m.approved[t.ID]; ok && a.Commit == t.Head {
-		c.Approval = &a
+		c.Approval, c.Approvals = &a, []cofferdam.Approval{a}
 	}
 	return c, m.Fail
 }

@@ -123,11 +123,14 @@ func (s *Service) landed(ctx context.Context, t cofferdam.Task) (cofferdam.Task,
 	if reason == "" {
 		reason = fmt.Sprintf("it is still %s", t.State)
 	}
-	hint := "cofferdam merge view " + t.Short() + "; cofferdam task retry " + t.Short() + " makes a new attempt from the base branch as it is now"
-	if t.Reason == cofferdam.ReasonRepository { // nothing is wrong with the change
+	kind, hint := cofferdam.Conflict, "cofferdam merge view "+t.Short()+"; cofferdam task retry "+t.Short()+" makes a new attempt from the base branch as it is now"
+	switch t.Reason {
+	case cofferdam.ReasonRepository: // nothing is wrong with the change
 		hint = "once that is mended, cofferdam merge land " + t.Short() + " asks again"
+	case cofferdam.ReasonPolicy:
+		kind, hint = cofferdam.Denied, "cofferdam merge view "+t.Short()+" shows who has approved and what the policy wants; once that is met, cofferdam merge land "+t.Short()+" asks again"
 	}
-	return t, &cofferdam.Error{Op: "service.LandMerge", Kind: cofferdam.Conflict, Subject: "landing " + t.Short(), Reason: reason, Hint: hint}
+	return t, &cofferdam.Error{Op: "service.LandMerge", Kind: kind, Subject: "landing " + t.Short(), Reason: reason, Hint: hint}
 }
 
 func checkCommit(op string, c cofferdam.Commit) error {

@@ -154,9 +154,20 @@ func TestApprovalIsForOneCommit(t *testing.T) {
 	wantKind(t, err, cofferdam.Conflict)
 	wantKind(t, p.AskLanding(ctx, task.Landing{Scope: v.Scope, Task: v.ID, Attempt: 1, Commit: v.Head, Base: v.Base, By: v.By, Asked: at(1)}), cofferdam.Conflict)
 	first := p.approve(t, v)
-	again, err := p.AddApproval(ctx, v, cofferdam.Approval{Commit: v.Head, By: cofferdam.Principal{Kind: cofferdam.Person, Name: "eve"}, Time: at(50)})
+	again, err := p.AddApproval(ctx, v, cofferdam.Approval{Commit: v.Head, By: first.By, Time: at(50)})
 	if err != nil || again != first {
 		t.Fatalf("approving again: %v, %v; want the first word", again, err)
+	}
+	eve := cofferdam.Approval{Commit: v.Head, By: cofferdam.Principal{Kind: cofferdam.Person, Name: "eve"}, Time: at(1)}
+	for range 2 {
+		if more, err := p.AddApproval(ctx, v, eve); err != nil || more.By != eve.By {
+			t.Fatalf("another's word: %v, %v", more, err)
+		}
+	}
+	_, err = p.AddApproval(ctx, v, cofferdam.Approval{Commit: v.Head, By: cofferdam.Principal{Kind: cofferdam.Agent, Name: "claude"}, Time: at(51)})
+	wantKind(t, err, cofferdam.Conflict)
+	if words, err := p.Approvals(ctx, v.ID, v.Head); err != nil || len(words) != 2 || words[0] != first || words[1].By != eve.By {
+		t.Fatalf("words: %v, %v; want the first first", words, err)
 	}
 	p.ask(t, v)
 	if err := p.AskLanding(ctx, p.ask(t, v)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"cofferdam"
@@ -75,27 +76,43 @@ func scanApproval(r *sql.Rows) (cofferdam.Approval, error) {
 
 const approvalColumns = `SELECT commit_id, by_kind, by_name, time FROM approval `
 
-// AddApproval keeps a person's word for exactly one commit of a task. The first
-// word stays; giving it again returns it.
+// AddApproval keeps a person's word for exactly one commit of a task. Each person
+// has one; giving it again returns it.
 func (s *Store) AddApproval(ctx context.Context, t cofferdam.Task, a cofferdam.Approval) (cofferdam.Approval, error) {
 	const op = "store.AddApproval"
 	err := s.change(ctx, op, func(tx *sql.Tx) error {
-		old, err := all(ctx, tx, scanApproval, approvalColumns+`WHERE task = ? AND commit_id = ?`, t.ID, a.Commit)
+		old, err := all(ctx, tx, scanApproval, approvalsOf, t.ID, a.Commit, t.ID, a.Commit)
 		if err != nil {
 			return err
 		}
-		if len(old) > 0 {
-			a = old[0]
+		if i := slices.IndexFunc(old, func(o cofferdam.Approval) bool { return o.By == a.By }); i >= 0 {
+			a = old[i]
 			return nil
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO approval VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			t.Organization, t.Project, t.ID, a.Commit, a.By.Kind, a.By.Name, stamp(a.Time))
+		into := `INSERT INTO approval VALUES (?, ?, ?, ?, ?, ?, ?)`
+		if len(old) > 0 {
+			into = `INSERT INTO approval_more VALUES (?, ?, ?, ?, ?, ?, ?)`
+		}
+		_, err = tx.ExecContext(ctx, into, t.Organization, t.Project, t.ID, a.Commit, a.By.Kind, a.By.Name, stamp(a.Time))
 		return err
 	})
 	return a, err
 }
 
-// Approval returns a person's word for exactly this commit of the task.
+// approvalsOf has the first word, then those of others in order.
+const approvalsOf = `SELECT commit_id, by_kind, by_name, time FROM (
+	SELECT 0 AS more, commit_id, by_kind, by_name, time FROM approval WHERE task = ? AND commit_id = ?
+	UNION ALL SELECT 1, commit_id, by_kind, by_name, time FROM approval_more WHERE task = ? AND commit_id = ?
+) ORDER BY more, time, by_kind, by_name`
+
+// Approvals returns the words of all people for exactly this commit of the task,
+// the first one first.
+func (s *Store) Approvals(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) ([]cofferdam.Approval, error) {
+	list, err := all(ctx, s.read, scanApproval, approvalsOf, t, commit, t, commit)
+	return list, broken("store.Approvals", s.path, err)
+}
+
+// Approval returns the first person's word for exactly this commit of the task.
 func (s *Store) Approval(ctx context.Context, t cofferdam.TaskID, commit cofferdam.Commit) (cofferdam.Approval, error) {
 	const op = "store.Approval"
 	v, err := one(ctx, s.read, op, "approval of commit "+show(string(commit)), scanApproval, approvalColumns+`WHERE task = ? AND commit_id = ?`, t, commit)

@@ -83,7 +83,10 @@ type Options struct {
 	// Tasks.Landable; package merge offers one that checks the receipt's
 	// signature. nil: nobody more is asked.
 	Landable func(ctx context.Context, t cofferdam.Task) error
-	Log      *slog.Logger // nil: none
+	// Land calls move, which moves the base branch, once policy let it and that is
+	// on record; package merge offers it. by is who asked for the landing.
+	Land func(ctx context.Context, t cofferdam.Task, by cofferdam.Principal, move func(context.Context) error) error
+	Log  *slog.Logger // nil: none
 	// Point is told where the flow stands: "prepare:before", "prepare:after"
 	// and so on for every activity, and "land:moved" between the move of the
 	// base branch and its entry in the store. Crash tests end the process

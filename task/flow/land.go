@@ -53,32 +53,26 @@ func (s *steps) mayLand(ctx context.Context, t cofferdam.Task) error {
 	return s.o.Landable(ctx, t)
 }
 
-// moveBase moves the branch between its two entries in the record. dropped says
-// that it cannot be done and that the wish was taken back.
+// moveBase moves the branch between its two entries in the record, if policy lets
+// it. dropped says that it cannot be done and that the wish was taken back.
 func (s *steps) moveBase(ctx context.Context, t cofferdam.Task, l task.Landing) (dropped bool, err error) {
 	repo, err := s.o.Store.RepoByID(ctx, t.Repo)
 	if err != nil {
 		return false, err
 	}
-	e := cofferdam.Event{
-		Scope: t.Scope, Task: t.ID, Actor: l.By, Source: "merge", Kind: cofferdam.EventLand,
-		Resource: string(t.Base), Verdict: cofferdam.Allowed, Rule: "approved", Durable: true,
-		Fields: map[string]string{"old": string(t.BaseAt), "new": string(t.Head), "receipt": string(t.Receipt)},
-	}
-	decided, err := s.o.Record.Record(ctx, e)
-	if err != nil {
-		return false, fmt.Errorf("recording landing of %s: %w", t.Short(), err)
-	}
-	moved := s.o.Repos.Land(ctx, repo, t.Base, t.BaseAt, t.Head)
-	e.Verdict, e.Rule, e.Of, e.Time, e.Outcome = "", "", &decided.Seq, time.Time{}, "ok"
-	if moved != nil {
-		e.Outcome, e.Reason = "failed", sentence(moved)
-	}
-	// The outcome is on record also when the task was ended meanwhile.
-	if _, err := s.o.Record.Record(context.WithoutCancel(ctx), e); err != nil {
-		return false, errors.Join(moved, fmt.Errorf("recording landing of %s: %w", t.Short(), err))
-	}
+	moved, tried := error(nil), false
+	err = s.o.Land(ctx, t, l.By, func(ctx context.Context) error {
+		tried = true
+		moved = s.o.Repos.Land(ctx, repo, t.Base, t.BaseAt, t.Head)
+		return moved
+	})
 	switch {
+	case !tried && (passing(err) || ctx.Err() != nil):
+		return false, fmt.Errorf("landing %s: %w", t.Short(), err)
+	case !tried:
+		return true, s.unland(ctx, t, cofferdam.ReasonPolicy, err)
+	case moved == nil && err != nil: // what came of it is not on record
+		return false, fmt.Errorf("landing %s: %w", t.Short(), err)
 	case moved == nil:
 		return false, nil
 	case cofferdam.KindOf(moved) == cofferdam.Conflict:

@@ -17,6 +17,7 @@ import (
 	"cofferdam/gateway"
 	"cofferdam/internal/engine"
 	"cofferdam/internal/store"
+	"cofferdam/merge"
 	"cofferdam/proof"
 	"cofferdam/session"
 	"cofferdam/task"
@@ -86,7 +87,7 @@ func enter(ctx context.Context, dir, program string, point func(*stage, string))
 		return nil, err
 	}
 	s.close = append(s.close, c.Close)
-	o := Options{Client: c, Tasks: s.tasks, Store: s.store, Sessions: s.actors, Repos: s.actors, Signer: signer, Record: rec}
+	o := Options{Client: c, Tasks: s.tasks, Store: s.store, Sessions: s.actors, Repos: s.actors, Signer: signer, Record: rec, Land: merge.New(merge.Options{Record: rec}).Land}
 	if point != nil {
 		o.Point = func(name string) { point(s, name) }
 	}
