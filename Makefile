@@ -43,7 +43,7 @@ attacks: build ## run the attack scripts (ONLY=boundary)
 crash: build ## kill server and engine at every step of a task
 	@$(TEST) -run TestCrash ./internal/scripttest | go run ./build/summary
 
-bench: build ## measure, with raw rows in docs/bench/ (ROWS=boxes: boxes alone)
+bench: build ## measure, with raw rows in docs/bench/ (ROWS=boxes, ROWS=policy: these alone)
 	@build/bench
 
 assets: build ## completions, manual pages and service units into build/out/

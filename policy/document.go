@@ -42,6 +42,7 @@ const (
 
 // Document is a policy as a person wrote it. The format is TOML:
 //
+//	class = "read-only"            # of those that ship; see Class
 //	second_person = true           # of an organisation: who proposes a change does not decide about it
 //
 //	[egress]                       # and git, model, tool, secret, exec, file, port, box, merge
@@ -86,6 +87,9 @@ type Document struct {
 	Tests  []Test
 	Allows []Section // in which it has an allow list, maybe an empty one
 	Limits []Section // in which it has a limit, maybe an empty one
+	Base   *Document `json:",omitempty"` // its class; nil for none
+	Sealed bool      `json:",omitempty"` // the text of its class is in it
+	known  *known    // while it is read
 }
 
 // Test is an example beside the rules, with the answer that is expected.
@@ -99,6 +103,8 @@ type Test struct {
 // documentFile is a document as TOML has it.
 type documentFile struct {
 	Mode   Mode       `toml:"mode"`
+	Class  string     `toml:"class"`
+	Base   *baseFile  `toml:"base"`
 	Second bool       `toml:"second_person"`
 	Until  *time.Time `toml:"until"`
 	Egress *struct {
@@ -182,6 +188,7 @@ func ParseDocument(name string, text []byte, presets map[string][]string) (Docum
 	}
 	for _, step := range []func() error{
 		func() error { return d.checkMode() },
+		func() error { return d.addBase(f.Class, f.Base) },
 		func() error { return d.addSections(f, presets) },
 		func() error { return d.addTests(f.Test) },
 	} {
@@ -189,6 +196,7 @@ func ParseDocument(name string, text []byte, presets map[string][]string) (Docum
 			return d, badDocument(name, err.Error(), err)
 		}
 	}
+	d.known = nil
 	return d, nil
 }
 
@@ -311,38 +319,18 @@ func (d *Document) with(effects ...Effect) []Rule {
 	return out
 }
 
-// Grants says whether d lets a task be given r: its limit covers r, or it has
-// none for that section. What d denies is refused later, when it is asked for.
+// Grants says whether d and its class let a task be given r: the limit covers r,
+// or there is none for that section. What d denies is refused later, when it is asked for.
 func (d *Document) Grants(r Rule) bool {
+	if d.Base != nil && !d.Base.Grants(r) {
+		return false
+	}
 	if !slices.Contains(d.Limits, r.section()) {
 		return true
 	}
 	return slices.ContainsFunc(d.Rules, func(o Rule) bool {
 		return (o.effect() == Limit || o.effect() == Allow) && o.covers(r) && o.opens(r)
 	})
-}
-
-// add numbers r if it has no id, and takes it unless the same is there already.
-func (d *Document) add(r Rule) {
-	same := func(o Rule) bool {
-		return o.Effect == r.Effect && o.Mode == r.Mode && o.same(r)
-	}
-	if r.ID == "" && slices.ContainsFunc(d.Rules, same) {
-		return
-	}
-	if r.ID == "" {
-		n := 1
-		for _, o := range d.Rules {
-			if o.section() == r.section() && o.Effect == r.Effect {
-				n++
-			}
-		}
-		r.ID = fmt.Sprintf("%s.%s.%s-%d", d.Name, r.section(), r.Effect, n)
-	}
-	if r.Mode == "" {
-		r.Mode = Enforce
-	}
-	d.Rules = append(d.Rules, r)
 }
 
 // parseEntry reads one entry of a list; a preset stands for several.
@@ -425,7 +413,7 @@ func (d *Document) addRule(s Section, i int, f ruleFile, presets map[string][]st
 			if n > 1 {
 				r.ID += "-" + fmt.Sprint(n)
 			}
-			if slices.ContainsFunc(d.Rules, func(o Rule) bool { return o.ID == r.ID }) {
+			if d.has(r.ID) {
 				return fmt.Errorf("%s: another rule has this id", where)
 			}
 			d.add(r)

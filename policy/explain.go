@@ -76,38 +76,77 @@ func (s *Set) ports(host cofferdam.Host) []string {
 	return out
 }
 
-func (s *Set) hostHint(q Query) string {
-	var b strings.Builder
-	hosts := s.grant.Hosts()
-	if len(hosts) == 0 {
-		b.WriteString("no host is allowed")
-	} else {
-		b.WriteString("allowed: ")
-		for i, r := range hosts {
-			if i == shownRules {
-				fmt.Fprintf(&b, " and %d more", len(hosts)-i)
-				break
+// hints are what refusals say of all hosts, made once: a policy may have thousands.
+type hints struct {
+	allowed string
+	limits  []limits
+}
+
+// limits are the hosts that a document lets a task be given.
+type limits struct {
+	name  string
+	rules []Rule
+	index index
+}
+
+func (g Grant) hints() hints {
+	h := hints{allowed: g.allowed()}
+	for _, d := range []*Document{g.Organization, g.Project} {
+		if d == nil {
+			continue
+		}
+		for _, over := range []*Document{d, d.Base} {
+			if over != nil && slices.Contains(over.Limits, Egress) {
+				rules := over.with(Limit, Allow)
+				h.limits = append(h.limits, limits{d.Name, rules, newIndex(rules)})
 			}
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			b.WriteString(r.String())
 		}
 	}
+	return h
+}
+
+func (g Grant) allowed() string {
+	hosts := g.Hosts()
+	if len(hosts) == 0 {
+		return "no host is allowed"
+	}
+	var names []string
+	for _, r := range hosts[:min(len(hosts), shownRules)] {
+		names = append(names, r.String())
+	}
+	text := "allowed: " + strings.Join(names, ", ")
+	if more := len(hosts) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// beyond names the document that does not let a task have the host of r; "" if
+// there is none.
+func (h hints) beyond(r Rule) string {
+	for _, l := range h.limits {
+		if !slices.ContainsFunc(l.index.hosts(r.Pattern), func(i int) bool { return l.rules[i].Covers(r) }) {
+			return l.name
+		}
+	}
+	return ""
+}
+
+func (s *Set) hostHint(q Query) string {
 	if CheckHost(q.Host) != nil || strings.HasSuffix("."+string(q.Host), ownSuffix) {
-		return b.String()
+		return s.hints.allowed
 	}
 	r := Rule{Pattern: string(q.Host)}
 	if q.Port != 80 && q.Port != 443 {
 		r.Port = q.Port
 	}
-	if name := s.grant.beyond(r); name != "" {
-		return b.String() + "; the policy of the " + name + " does not let a task have " + r.String() + ": an owner can change it with cofferdam policy propose"
+	if name := s.hints.beyond(r); name != "" {
+		return s.hints.allowed + "; the policy of the " + name + " does not let a task have " + r.String() + ": an owner can change it with cofferdam policy propose"
 	}
 	if s.grant.Run {
-		return b.String() + "; a person can type: cofferdam run --allow " + r.String() + " -- COMMAND"
+		return s.hints.allowed + "; a person can type: cofferdam run --allow " + r.String() + " -- COMMAND"
 	}
-	return b.String() + "; a person can start the task with --allow " + r.String()
+	return s.hints.allowed + "; a person can start the task with --allow " + r.String()
 }
 
 func (s *Set) pushReason(q Query, rule string) string {

@@ -21,11 +21,13 @@ type entry struct {
 type layer struct {
 	name   string
 	closed map[Section]bool // what it does not permit there it refuses; elsewhere it says nothing
-	fixed  []entry          // asked about every query
+	fixed  []entry          // Cedar text that people wrote, and what is built in
+	scopes scopes           // which of fixed a query can meet
 	rules  []Rule
 	of     [][]entry // of each rule; only candidates are asked
 	index  index
 	quiet  *layer // its rules that are log-only; nil for none
+	locks  bool   // what it leaves out no answer of a person opens
 	// observes: what nothing permits passes, and is said.
 	observes bool
 }
@@ -49,7 +51,8 @@ func newLayer(name string, rules []Rule, text string, taken map[cedar.PolicyID]b
 	if err != nil {
 		return nil, err
 	}
-	l.fixed, l.index = fixed, newIndex(l.rules)
+	l.index = newIndex(l.rules)
+	l.add(fixed)
 	if len(quiet) > 0 {
 		enforced := slices.Clone(quiet)
 		for i := range enforced {
@@ -69,11 +72,13 @@ type judgement struct {
 
 // judge answers q for the session self.
 func (l *layer) judge(q Query, self cedar.Entity) judgement {
-	found := l.index.candidates(q)
-	if len(l.fixed) == 0 && len(found) == 0 {
+	found, on := l.index.candidates(q), q.entity()
+	fixed := l.scopes.candidates(q.Action, on.UID)
+	if len(fixed) == 0 && len(found) == 0 {
 		return l.silent(q)
 	}
-	a := question{layer: l, candidates: found, self: self, resource: l.resource(q, found)}
+	on.Parents = l.parents(found)
+	a := question{layer: l, fixed: fixed, candidates: found, self: self, resource: on}
 	verdict, diag := cedar.Authorize(a, a, q.request(self.UID, a.resource.UID))
 	switch {
 	case len(diag.Errors) > 0:
@@ -115,21 +120,21 @@ func (l *layer) asks(id cedar.PolicyID, candidates []int) int {
 	return 0
 }
 
-// resource is what q acts on: a child of each rule whose pattern matches.
-func (l *layer) resource(q Query, candidates []int) cedar.Entity {
-	var parents []cedar.EntityUID
+// parents are the rules whose pattern matches: what a query acts on is a child of
+// each.
+func (l *layer) parents(candidates []int) cedar.EntityUIDSet {
+	var all []cedar.EntityUID
 	for _, i := range candidates {
-		parents = append(parents, cedar.NewEntityUID("Rule", cedar.String(l.rules[i].ID)))
+		all = append(all, cedar.NewEntityUID("Rule", cedar.String(l.rules[i].ID)))
 	}
-	e := q.entity()
-	e.Parents = cedar.NewEntityUIDSet(parents...)
-	return e
+	return cedar.NewEntityUIDSet(all...)
 }
 
 // question is one query as Cedar sees it: the policies that could matter and
 // the two entities it is about.
 type question struct {
 	layer          *layer
+	fixed          []int // positions of Cedar text whose scope it is in
 	candidates     []int // positions of rules whose pattern matches
 	self, resource cedar.Entity
 }
@@ -137,8 +142,8 @@ type question struct {
 // All yields the policies that could matter for the question.
 func (a question) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
-		for _, e := range a.layer.fixed {
-			if !yield(e.id, e.policy) {
+		for _, i := range a.fixed {
+			if e := a.layer.fixed[i]; !yield(e.id, e.policy) {
 				return
 			}
 		}

@@ -68,7 +68,7 @@ type Query struct {
 	Port   uint16           `json:"port,omitempty"`   // connect, request; 0 for resolve
 	Method string           `json:"method,omitempty"` // request
 	Path   string           `json:"path,omitempty"`   // request; escaped as it was sent, and judged in every way a server may read it
-	Splice bool             `json:"splice,omitempty"` // connect: what flows will not be seen
+	Splice bool             `json:"splice,omitempty"` // connect, request: what flows after it will not be seen
 	Repo   cofferdam.RepoID `json:"repo,omitempty"`   // fetch, push
 	Ref    cofferdam.Ref    `json:"ref,omitempty"`    // push, land
 	Create bool             `json:"create,omitempty"` // push: the ref does not exist yet

@@ -354,11 +354,17 @@ func (r Rule) Covers(o Rule) bool { return r.covers(o) && r.opens(o) }
 // about some requests alone, o has to be about no others.
 func (r Rule) opens(o Rule) bool {
 	ports := r.Port == o.Port || r.Port == 0 && o.Port != 0 && r.allowsPort(o.Port)
+	if r.Port == 0 && r.effect() == Deny { // all ports, and the name
+		ports = true
+	} else if o.Port == 0 && o.effect() == Deny {
+		ports = false
+	}
 	methods := len(r.Methods) == 0 || len(o.Methods) > 0 && !slices.ContainsFunc(o.Methods, func(m string) bool { return !slices.Contains(r.Methods, m) })
 	paths := len(r.Paths) == 0 || len(o.Paths) > 0 && !slices.ContainsFunc(o.Paths, func(p string) bool {
 		return !slices.ContainsFunc(r.Paths, func(w string) bool { return coversPath(w, p) })
 	})
-	return ports && methods && paths && (r.Splice || !o.Splice)
+	unseen := r.Splice || !o.Splice || r.effect() == Deny || r.effect() == Ask
+	return ports && methods && paths && unseen
 }
 
 // coversPath says whether wide matches every path that narrow matches: never yes

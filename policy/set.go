@@ -53,6 +53,8 @@ type Set struct {
 	layers  []*layer         // the organisation's and those that narrow, the organisation's first
 	given   *layer           // nil for none
 	self    cedar.Entity
+	hints   hints
+	dropped index // of the grant's Dropped
 	expires time.Time
 }
 
@@ -71,7 +73,7 @@ func New(g Grant) (*Set, error) {
 			return nil, badPolicy(err)
 		}
 	}
-	s.self = g.entity()
+	s.self, s.hints, s.dropped = g.entity(), s.grant.hints(), newIndex(s.grant.Dropped)
 	s.digest = s.grant.digest()
 	bare := s.grant
 	bare.Given = nil
@@ -112,13 +114,16 @@ func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
 	if err != nil {
 		return err
 	}
+	fixed := core.fixed
 	for _, t := range []struct{ name, body string }{{"operator", g.Operator}, {"builtin", string(builtin)}} {
 		es, err := parseCedar(t.name, t.body, taken)
 		if err != nil {
 			return err
 		}
-		core.fixed = append(es, core.fixed...)
+		fixed = append(es, fixed...)
 	}
+	core.fixed, core.scopes = nil, scopes{}
+	core.add(fixed)
 	core.closed[""] = true // actions that nobody knows
 	for name := range sections {
 		core.closed[name] = true
@@ -128,26 +133,38 @@ func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
 	return nil
 }
 
-// compileOver makes the organisation's layer: it denies, asks, and refuses what
-// is beyond its limit.
+// compileOver makes the layers of the organisation and of classes: they deny, ask,
+// and refuse what is beyond their limit.
 func (s *Set) compileOver(taken map[cedar.PolicyID]bool) error {
-	d := s.grant.Organization
-	if d == nil {
-		return nil
+	g := s.grant
+	var over []Document
+	if g.Organization != nil {
+		over = append(over, *g.Organization)
 	}
-	rules := d.with(Deny, Ask, Limit)
-	for _, r := range d.with(Allow) { // what it gives is within its limit
-		r.ID, r.Effect = r.ID+".given", Limit
-		rules = append(rules, r)
+	for _, d := range []*Document{g.Organization, g.Project} {
+		if d.Class() != "" && !slices.ContainsFunc(over, func(o Document) bool { return o.Text == d.Base.Text }) {
+			over = append(over, *d.Base)
+		}
 	}
-	l, err := newLayer(OrganizationName, rules, d.Cedar, taken)
-	if err != nil {
-		return err
+	for i, d := range over {
+		rules := d.with(Deny, Ask, Limit)
+		for _, r := range d.with(Allow) { // what it gives is within its limit
+			r.ID, r.Effect = r.ID+".given", Limit
+			rules = append(rules, r)
+		}
+		if i > 0 || g.Organization == nil {
+			taken = map[cedar.PolicyID]bool{} // two programs' versions of one class may have the same ids
+		}
+		l, err := newLayer(d.Name, rules, d.Cedar, taken)
+		if err != nil {
+			return err
+		}
+		l.locks = true
+		for _, name := range d.Limits {
+			l.closed[name] = true
+		}
+		s.layers = append(s.layers, l)
 	}
-	for _, name := range d.Limits {
-		l.closed[name] = true
-	}
-	s.layers = append(s.layers, l)
 	return nil
 }
 
@@ -210,14 +227,21 @@ func (s *Set) Digest() cofferdam.Digest { return s.digest }
 func (s *Set) Grant() Grant { return s.grant }
 
 // Splices says whether TLS to host:port passes unseen: the most specific rule
-// that matches both says so.
+// that matches both says so, also one that was given and that a document took
+// away again. What was read because of it must not pass unseen without it.
 func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 	var best *Rule
-	for _, i := range s.core.index.hosts(string(host)) {
-		r := &s.core.rules[i]
-		if r.effect() == Allow && r.allowsPort(port) && (best == nil || moreSpecific(*r, *best) < 0) {
-			best = r
+	closest := func(rules []Rule, at []int) {
+		for _, i := range at {
+			r := &rules[i]
+			if r.section() == Egress && r.effect() == Allow && r.allowsPort(port) && (best == nil || moreSpecific(*r, *best) < 0) {
+				best = r
+			}
 		}
+	}
+	closest(s.core.rules, s.core.index.hosts(string(host)))
+	if best != nil && best.Splice {
+		closest(s.grant.Dropped, s.dropped.hosts(string(host)))
 	}
 	return best != nil && best.Splice
 }
@@ -294,7 +318,9 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 }
 
 // judge asks every layer and returns the most restrictive answer; would is the
-// rule by which something that is log-only would have been more so.
+// rule by which something that is log-only would have been more so. What a rule
+// refuses is not told as what nothing permits, whichever layer says which: see
+// inEveryReading.
 func (s *Set) judge(q Query) (j judgement, would string) {
 	people := 0
 	over := judgement{verdict: cofferdam.Allowed}
@@ -312,14 +338,14 @@ func (s *Set) judge(q Query) (j judgement, would string) {
 		j, would = judgement{cofferdam.Allowed, "observed", 0}, DefaultDeny
 	}
 	people = max(people, j.people)
-	if rank(over) > rank(j) || over.verdict == cofferdam.Refused {
+	if rank(over) > rank(j) || over.verdict == cofferdam.Refused && rank(over) == rank(j) {
 		j = over
 	}
 	if j.verdict == cofferdam.Asked {
 		j.people = people // as many as the layer wants that wants most
 	}
 	if s.given != nil && liftable(j) && !s.Locked(q) {
-		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, j.people) {
+		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, people) {
 			return g, would
 		}
 	}
@@ -343,19 +369,31 @@ func (s *Set) enough(rule string, people int) bool {
 	return max(g.People, 1) >= people
 }
 
-// Locked says whether the organisation's limit leaves q out, or a layer denies
-// it: no answer of a person and no rule of a project lets it pass.
+// Locked says whether a limit of the organisation's or of a class leaves q out, or
+// a layer denies it: no answer of a person and no rule of a project lets it pass.
 func (s *Set) Locked(q Query) bool {
 	if j := s.core.judge(q, s.self); j.verdict == cofferdam.Refused && j.rule != DefaultDeny {
 		return true
 	}
 	for _, l := range s.layers {
 		j := l.judge(q, s.self)
-		if j.verdict == cofferdam.Refused && (j.rule != DefaultDeny || l.name == OrganizationName) {
+		if j.verdict == cofferdam.Refused && (j.rule != DefaultDeny || l.locks) {
 			return true
 		}
 	}
 	return false
+}
+
+// Bounds returns the name of the layer whose list leaves q out, so that no rule of
+// a project can let it pass: the organisation's limit, the class of a document, a
+// task's scope or the repository's file; "" if there is none.
+func (s *Set) Bounds(q Query) string {
+	for _, l := range s.layers {
+		if j := l.judge(q, s.self); j.verdict == cofferdam.Refused && j.rule == DefaultDeny && !s.ours(q) {
+			return l.name
+		}
+	}
+	return ""
 }
 
 func (l *layer) wouldRefuse(q Query, self cedar.Entity, before string) string {
@@ -370,10 +408,12 @@ func (l *layer) wouldRefuse(q Query, self cedar.Entity, before string) string {
 
 // rank orders answers: the higher one counts.
 func rank(j judgement) int {
-	switch j.verdict {
-	case cofferdam.Refused:
+	switch {
+	case j.verdict == cofferdam.Refused && j.rule != DefaultDeny:
+		return 3
+	case j.verdict == cofferdam.Refused:
 		return 2
-	case cofferdam.Asked:
+	case j.verdict == cofferdam.Asked:
 		return 1
 	}
 	return 0

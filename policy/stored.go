@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 
 	"cofferdam"
@@ -16,8 +14,7 @@ const (
 
 // Digest identifies the text.
 func (d *Document) Digest() cofferdam.Digest {
-	h := sha256.Sum256([]byte(d.Text))
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
+	return textDigest(d.Text)
 }
 
 // Documents are those that count for a project: nil where nobody wrote one.

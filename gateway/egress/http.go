@@ -130,6 +130,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req.Fields = map[string]string{}
 	if upgrade := keepUpgrade(r); upgrade != "" {
 		req.Fields["upgrade"], req.Fields["content"] = upgrade, "unseen"
+		req.Query.Splice = true
 	}
 	if r.URL.RawQuery != "" {
 		req.Fields["query"] = gateway.Clip(r.URL.RawQuery)

@@ -38,15 +38,21 @@ type Finding struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
-// Check looks at a document as that of a project, below the organisation's,
-// which may be nil: types of its Cedar text, rules that never decide, rules that
-// open what the organisation has closed, and its own tests.
+// Check looks at a document: types of its Cedar text, rules that never decide, and
+// its own tests. Of a project's it also finds rules that open what the
+// organisation above it, which may be nil, or its own class has closed.
 func Check(d policy.Document, organization *policy.Document) []Finding {
 	var all []Finding
 	all = append(all, types(d)...)
 	all = append(all, unreachable(d)...)
+	if d.Base != nil {
+		all = append(all, locked(d, *d.Base, "class "+d.Class())...)
+	}
 	if organization != nil {
-		all = append(all, locked(d, *organization)...)
+		all = append(all, locked(d, *organization, organization.Name)...)
+		if organization.Base != nil {
+			all = append(all, locked(d, *organization.Base, "organisation's class "+organization.Class())...)
+		}
 	}
 	return append(all, tests(d, organization)...)
 }
@@ -117,21 +123,21 @@ func unreachable(d policy.Document) []Finding {
 	return all
 }
 
-// locked finds rules that open what the organisation keeps closed. They open
-// nothing: the organisation's document is judged beside this one.
-func locked(d, over policy.Document) []Finding {
+// locked finds rules that open what a layer above keeps closed. They open nothing:
+// that layer is judged beside this one.
+func locked(d, over policy.Document, name string) []Finding {
 	var all []Finding
 	for _, r := range d.Rules {
 		if r.Effect == policy.Deny {
 			continue
 		}
 		if !over.Grants(r) {
-			all = append(all, Finding{Level: Error, Rule: r.ID, Text: fmt.Sprintf("%s is beyond the limit of the %s", r, over.Name), Hint: "an owner of the organisation can widen its limit"})
+			all = append(all, Finding{Level: Error, Rule: r.ID, Text: fmt.Sprintf("%s is beyond the limit of the %s", r, name), Hint: "leave it out, or have an owner widen that limit"})
 			continue
 		}
 		for _, o := range over.Rules {
 			if o.Effect == policy.Deny && o.Mode != policy.LogOnly && o.Covers(r) {
-				all = append(all, Finding{Level: Error, Rule: r.ID, Text: fmt.Sprintf("%s is denied by the %s (%s)", r, over.Name, o.ID), Hint: "leave it out"})
+				all = append(all, Finding{Level: Error, Rule: r.ID, Text: fmt.Sprintf("%s is denied by the %s (%s)", r, name, o.ID), Hint: "leave it out"})
 				break
 			}
 		}
@@ -141,7 +147,11 @@ func locked(d, over policy.Document) []Finding {
 
 // tests runs the examples of the document.
 func tests(d policy.Document, organization *policy.Document) []Finding {
-	s, err := policy.New(policy.Grant{Project: &d, Organization: organization})
+	g := policy.Grant{Project: &d, Organization: organization}
+	if d.Name == policy.OrganizationName {
+		g = policy.Grant{Organization: &d}
+	}
+	s, err := policy.New(g)
 	if err != nil {
 		return []Finding{{Level: Error, Text: err.Error(), Hint: cofferdam.HintOf(err)}}
 	}

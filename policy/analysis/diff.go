@@ -26,51 +26,98 @@ func (c Change) Widens() bool { return len(c.Opens)+len(c.Unbounded) > 0 }
 func Diff(before, after policy.Document) Change {
 	var c Change
 	for _, r := range after.Rules {
-		switch {
-		case r.Mode == policy.LogOnly:
-		case r.Effect == policy.Limit && !slices.Contains(before.Limits, section(r)): // there was no bound
-		case (r.Effect == policy.Allow || r.Effect == policy.Limit) && !covered(r, before, r.Effect):
-			c.Opens = append(c.Opens, line(r))
-		case r.Effect == policy.Ask && !covered(r, before, policy.Ask):
-			if covered(r, before, policy.Allow) {
-				c.Asks = append(c.Asks, line(r))
-			} else {
-				c.Opens = append(c.Opens, line(r)+", if a person allows it")
-			}
-		case r.Effect == policy.Deny && !covered(r, before, policy.Deny):
-			c.Closes = append(c.Closes, line(r))
+		if r.Mode != policy.LogOnly {
+			c.added(r, before)
 		}
 	}
 	for _, r := range before.Rules {
-		switch {
-		case r.Mode == policy.LogOnly:
-		case r.Effect == policy.Deny && !covered(r, after, policy.Deny):
-			c.Opens = append(c.Opens, fmt.Sprintf("what %s denied: %s", r.ID, r))
-		case r.Effect == policy.Ask && r.People > 1 && covered(r, after, policy.Ask) && !slices.ContainsFunc(after.Rules, func(o policy.Rule) bool {
-			return (o.Effect == policy.Ask && o.People >= r.People || o.Effect == policy.Deny) && o.Mode != policy.LogOnly && o.Covers(r)
-		}):
-			c.Opens = append(c.Opens, fmt.Sprintf("by one person alone: %s", r))
-		case r.Effect == policy.Ask && !covered(r, after, policy.Ask) && !covered(r, after, policy.Deny):
-			if covered(r, after, policy.Allow) {
-				c.Opens = append(c.Opens, fmt.Sprintf("without asking: %s", r))
-			} else {
-				c.Closes = append(c.Closes, line(r))
-			}
-		case (r.Effect == policy.Allow || r.Effect == policy.Limit) && !covered(r, after, r.Effect) && !covered(r, after, policy.Ask):
-			c.Closes = append(c.Closes, line(r))
+		if r.Mode != policy.LogOnly {
+			c.gone(r, after)
 		}
 	}
+	c.unseen(before, after)
 	c.sections(before, after)
+	c.class(before, after)
 	if before.Second && !after.Second {
 		c.Opens = append(c.Opens, "changes of policy by one person alone")
 	}
 	if before.Cedar != after.Cedar {
-		c.Unbounded = append(c.Unbounded, "Cedar text: "+after.Cedar)
+		c.Unbounded = append(c.Unbounded, "Cedar text: "+cmp.Or(after.Cedar, "none any more; it was "+before.Cedar))
 	}
 	if after.Mode == policy.LogOnly && (before.Mode != policy.LogOnly || after.Until.After(before.Until)) {
 		c.Opens = append(c.Opens, fmt.Sprintf("everything that nothing denies, until %s (log-only)", after.Until.Format("2006-01-02 15:04 UTC")))
 	}
 	return c
+}
+
+// added notes what a rule changes that was not there before.
+func (c *Change) added(r policy.Rule, before policy.Document) {
+	switch {
+	case r.Effect == policy.Limit && !slices.Contains(before.Limits, section(r)): // there was no bound
+	case (r.Effect == policy.Allow || r.Effect == policy.Limit) && !covered(r, before, r.Effect):
+		c.Opens = append(c.Opens, line(r))
+	case r.Effect == policy.Ask && !covered(r, before, policy.Ask):
+		if possible(r, before) {
+			c.Asks = append(c.Asks, line(r))
+		} else {
+			c.Opens = append(c.Opens, line(r)+", if a person allows it")
+		}
+	case r.Effect == policy.Deny && !covered(r, before, policy.Deny):
+		c.Closes = append(c.Closes, line(r))
+	}
+}
+
+// possible says whether all that r asks about passed unasked before, so that
+// asking opens nothing. An ask of some requests also asks about bytes that nobody
+// sees; an allow of some requests does not let them pass.
+func possible(r policy.Rule, before policy.Document) bool {
+	all := func(o policy.Rule) bool {
+		return (o.Effect == policy.Allow || o.Effect == policy.Limit && before.Name == policy.OrganizationName) && len(o.Methods)+len(o.Paths) == 0 && o.Covers(r)
+	}
+	if before.Name == policy.OrganizationName && !slices.Contains(before.Limits, section(r)) {
+		return true // it gives nothing, and keeps nothing from being given
+	}
+	return slices.ContainsFunc(before.Rules, all)
+}
+
+// gone notes what changes because a rule is not there any more.
+func (c *Change) gone(r policy.Rule, after policy.Document) {
+	switch {
+	case r.Effect == policy.Deny && !covered(r, after, policy.Deny):
+		c.Opens = append(c.Opens, fmt.Sprintf("what %s denied: %s", r.ID, r))
+	case r.Effect == policy.Ask && !covered(r, after, policy.Ask) && !covered(r, after, policy.Deny):
+		// Nothing else may allow it in this document; what a task is given may.
+		if !covered(r, after, policy.Allow) {
+			c.Closes = append(c.Closes, line(r))
+		}
+		c.Opens = append(c.Opens, fmt.Sprintf("without asking: %s", r))
+	case r.Effect == policy.Ask && r.People > 1 && !slices.ContainsFunc(after.Rules, func(o policy.Rule) bool {
+		return (o.Effect == policy.Ask && o.People >= r.People || o.Effect == policy.Deny) && o.Mode != policy.LogOnly && o.Covers(r)
+	}):
+		c.Opens = append(c.Opens, fmt.Sprintf("by one person alone: %s", r))
+	case (r.Effect == policy.Allow || r.Effect == policy.Limit) && !covered(r, after, r.Effect) && !covered(r, after, policy.Ask):
+		c.Closes = append(c.Closes, line(r))
+	}
+}
+
+// unseen notes hosts that were read because of a closer rule, and that a splice
+// lets pass now that it is gone.
+func (c *Change) unseen(before, after policy.Document) {
+	for _, s := range after.Rules {
+		if s.Effect != policy.Allow || !s.Splice {
+			continue
+		}
+		for _, r := range before.Rules {
+			still := func(o policy.Rule) bool {
+				return o.Effect == policy.Allow && !o.Splice && o.Pattern == r.Pattern && (o.Port == r.Port || o.Port == 0 && (r.Port == 80 || r.Port == 443))
+			}
+			wide := s
+			wide.Port, wide.Methods, wide.Paths = r.Port, r.Methods, r.Paths
+			if section(r) == policy.Egress && r.Effect == policy.Allow && !r.Splice && wide.Covers(r) && !slices.ContainsFunc(after.Rules, still) {
+				c.Opens = append(c.Opens, fmt.Sprintf("unseen, by %s: %s", s, r))
+			}
+		}
+	}
 }
 
 // sections notes lists that are gone: without a limit there is no bound, and a
@@ -85,6 +132,30 @@ func (c *Change) sections(before, after policy.Document) {
 		if !slices.Contains(before.Limits, s) {
 			c.Closes = append(c.Closes, fmt.Sprintf("%s: all that is beyond the new limit", s))
 		}
+	}
+}
+
+// class notes another class. Those of this program are ordered, each by a test; of
+// one that it does not have, the text is shown.
+func (c *Change) class(before, after policy.Document) {
+	rank := func(d policy.Document) int {
+		if d.Class() == "" {
+			return len(policy.Classes())
+		}
+		return slices.IndexFunc(policy.Classes(), func(k policy.Class) bool { return k.Name == d.Class() })
+	}
+	switch {
+	case before.Class() == after.Class() && (before.Base == nil || before.Base.Text == after.Base.Text):
+	case before.Class() == "":
+		c.Closes = append(c.Closes, fmt.Sprintf("what its class %s leaves out: %s", after.Class(), after.Says()))
+	case after.Class() == "":
+		c.Opens = append(c.Opens, fmt.Sprintf("what its class %s left out: %s", before.Class(), before.Says()))
+	case !before.Ships() || !after.Ships():
+		c.Unbounded = append(c.Unbounded, fmt.Sprintf("class %s in place of %s, of which one is that of another program: %s", after.Class(), before.Class(), after.Base.Text))
+	case rank(before) < rank(after):
+		c.Opens = append(c.Opens, fmt.Sprintf("what class %s leaves out and class %s does not: %s", before.Class(), after.Class(), after.Says()))
+	default:
+		c.Closes = append(c.Closes, fmt.Sprintf("what class %s lets through and class %s does not: %s", before.Class(), after.Class(), after.Says()))
 	}
 }
 

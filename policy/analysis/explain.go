@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,15 +37,111 @@ func Explain(s *policy.Set, q policy.Query) Explanation {
 		e.Next = "nothing: it is allowed"
 	case d.Verdict == cofferdam.Asked:
 		e.Next = "a person answers each time; cofferdam approval list shows what waits"
+	case classOf(s, d.Rule) != "":
+		e.Layer = classOf(s, d.Rule)
+		e.Next = fmt.Sprintf("the class %s leaves it out; an owner can let a wider one count: cofferdam policy class list shows them", e.Layer)
 	case d.Rule != policy.DefaultDeny:
 		e.Next = fmt.Sprintf("no rule can allow it while %s denies it", d.Rule)
-	case s.Locked(q):
-		e.Layer, e.Next = policy.OrganizationName, "the organisation's limit leaves it out; an owner of it can widen that with cofferdam policy propose --organization"
+	case s.Bounds(q) != "":
+		e.Layer = s.Bounds(q)
+		e.Next = widen(e.Layer)
 	default:
-		e.Smallest, e.Rule = smallest(q)
-		e.Next = next(q, e.Smallest)
+		entry, rule := smallest(q)
+		if why := opens(s, q, entry); why != "" {
+			e.Next = "no rule for it alone can allow it: " + why
+			break
+		}
+		if opens(s, q, rule) == "" {
+			e.Rule = rule
+		}
+		e.Smallest, e.Next = entry, next(q, entry)
 	}
 	return e
+}
+
+// widen says who can change the list that leaves something out.
+func widen(layer string) string {
+	switch layer {
+	case policy.OrganizationName:
+		return "the organisation's limit leaves it out; an owner of it can widen that with cofferdam policy propose --organization"
+	case "scope":
+		return "the scope of the task leaves it out; give the work to a task with a wider one"
+	case "repository":
+		return "the list in " + policy.ProjectPath + " of the repository leaves it out; change it there, on the branch that tasks begin from"
+	}
+	return "the list of the " + layer + " leaves it out"
+}
+
+// classOf returns the class that has a rule; "" if none has.
+func classOf(s *policy.Set, rule string) string {
+	g := s.Grant()
+	for _, d := range []*policy.Document{g.Organization, g.Project} {
+		if c := d.Class(); c != "" && strings.HasPrefix(rule, c+".") {
+			return c
+		}
+	}
+	return ""
+}
+
+// opens says why the rules of text, added to the project's, would not allow q; ""
+// if they would.
+func opens(s *policy.Set, q policy.Query, text string) string {
+	if text == "" {
+		return ""
+	}
+	d, err := policy.ParseDocument("smallest", []byte(text), nil)
+	if err != nil {
+		return "its name cannot be written in a policy"
+	}
+	g := s.Grant()
+	if g.Project != nil {
+		whole := *g.Project
+		whole.Rules = append(slices.Clone(whole.Rules), d.Rules...)
+		d = whole
+	}
+	g.Project = &d
+	trial, err := policy.New(g)
+	if err != nil {
+		return "there would be too many"
+	}
+	if v := trial.Decide(q); v.Verdict != cofferdam.Allowed {
+		return v.Reason
+	}
+	return ""
+}
+
+// ruleFor returns the rule of the long form that would allow a request and, as far
+// as a path can be written in one, nothing else; "" if there is none.
+func ruleFor(q policy.Query, entry string) string {
+	path := plainPath(q.Path)
+	if path == "" || !policy.CheckMethod(q.Method) {
+		return ""
+	}
+	return fmt.Sprintf("[[egress.rule]]\nid = \"new\"\neffect = \"allow\"\nhosts = [%q]\nmethods = [%q]\npaths = [%q]", entry, q.Method, path)
+}
+
+// maxPlain bounds the path of a rule, in bytes; policy takes a few more.
+const maxPlain = 1000
+
+// plainPath is a path up to what can be read in more than one way, which no rule
+// may have in it; a * then stands for the rest.
+func plainPath(p string) string {
+	end := min(len(p), maxPlain)
+	for _, stop := range []int{
+		strings.IndexFunc(p, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`?#%;\`, c) }),
+		strings.Index(p, "//") + 1, strings.Index(p+"/", "/./") + 1, strings.Index(p+"/", "/../") + 1,
+	} {
+		if stop > 0 {
+			end = min(end, stop)
+		}
+	}
+	switch {
+	case !strings.HasPrefix(p, "/"):
+		return ""
+	case end < len(p):
+		return p[:end] + "*"
+	}
+	return p
 }
 
 // smallest returns the entry that would allow q, and the rule of the long form
@@ -62,12 +159,7 @@ func smallest(q policy.Query) (entry, rule string) {
 		if q.Action != policy.HTTP {
 			return fmt.Sprintf("[egress]\nallow = [%q]", entry), ""
 		}
-		path, _, _ := strings.Cut(q.Path, "%")
-		if path != q.Path {
-			path += "*"
-		}
-		return fmt.Sprintf("[egress]\nallow = [%q]", entry),
-			fmt.Sprintf("[[egress.rule]]\nid = \"new\"\neffect = \"allow\"\nhosts = [%q]\nmethods = [%q]\npaths = [%q]", entry, q.Method, path)
+		return fmt.Sprintf("[egress]\nallow = [%q]", entry), ruleFor(q, entry)
 	case policy.Fetch, policy.Push:
 		return "", "" // one repository and one branch, by what the task is
 	case policy.Call:
