@@ -274,6 +274,7 @@ type Task struct {
 	By             Principal   `json:"by"`
 	Created        time.Time   `json:"created"`
 	Updated        time.Time   `json:"updated"`
+	Waits          string      `json:"waits,omitempty"` // why it waits for its turn and where, as the server knows it now; never stored
 }
 
 // Short returns the task's short name, such as "t-42".
@@ -386,6 +387,9 @@ type Session struct {
 	Sealed      time.Time `json:"sealed,omitzero"`
 	Usage       Usage     `json:"usage"`
 }
+
+// BoxQueued is the state of a session that has no box, because it is not its turn.
+const BoxQueued = "queued"
 
 // BoxLife is where the box of a running session stands, as its driver says it.
 type BoxLife struct {

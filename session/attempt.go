@@ -45,9 +45,9 @@ type attempt struct {
 	gone   string // why the box that rested will not come back; "" if it may
 	taken  bool   // the workspace began at what an earlier session of the attempt had pushed
 
-	kept   Lease // the workspace that outlives the box; zero for none
-	goesOn bool  // an earlier session's checkout is in it
-	back   comeback
+	kept      Lease // the workspace that outlives the box; zero for none
+	goesOn    bool  // an earlier session's checkout is in it
+	restoring restoring
 }
 
 // open opens the session's log and learns from it how far the session came.
@@ -99,7 +99,7 @@ const grace = 2 * time.Second
 // leave lets go of what this process holds. The box goes on.
 func (a *attempt) leave() {
 	a.forget(a.plan.ID)
-	a.back.leave()
+	a.restoring.leave()
 	defer a.end()
 	late := time.AfterFunc(grace, a.end)
 	defer late.Stop()
@@ -168,7 +168,7 @@ func (a *attempt) finish(ctx context.Context) (Result, error) {
 				r.Checks = append(r.Checks, run)
 			}
 		}
-		r.Box, r.Usage = s.box, s.spent()
+		r.Box, r.Usage, r.Judged, r.Passed, r.Strays = s.box, s.spent(), s.judged, s.passed, s.strays
 	})
 	if r.Session == "" { // sealed by other hands before there was a result
 		r.Session, r.Failure, r.Reason = a.plan.ID, cofferdam.ReasonBox, "the session's log was sealed before it had a result"

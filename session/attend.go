@@ -78,12 +78,16 @@ func (d dialogue) attend(ctx context.Context, t turn, id cofferdam.ExecID, p *pu
 			looked = true
 		case <-p.wake:
 		}
-		end := looked && d.ledger.wants()
+		end := looked && d.ledger.restoreWanted()
 		if looked && !end {
 			var calls provider
 			d.ledger.look(func(s *seen) { calls = s.provider })
 			if len(d.adapter.Providers) > 0 && calls.gone(time.Now()) {
 				gone, end = calls.sentence(), true
+			}
+			purse(d).watchTime(ctx)
+			if why := d.stuck(ctx); why != "" {
+				gone, end = why, true
 			}
 		}
 		between, answers := p.between(since)

@@ -53,7 +53,7 @@ func (a *attempt) enter(ctx context.Context) error {
 		// Nothing has run in it as long as it was never ready, so it may be made
 		// now. Afterwards a box that is gone has taken the work with it.
 		ready, asked := false, false
-		a.ledger.look(func(s *seen) { ready, asked = s.ready == string(id), s.asked || s.wanted != nil })
+		a.ledger.look(func(s *seen) { ready, asked = s.ready == string(id), s.asked || s.restore != nil })
 		if lost(err) && ready && asked { // it is missed once there is an answer, or its workspace is put back
 			a.gone = errBoxLost.Error()
 			return nil
@@ -93,7 +93,7 @@ func (a *attempt) ready(ctx context.Context) error {
 		return boxError(err)
 	}
 	asked := false
-	a.ledger.look(func(s *seen) { asked = s.asked || s.wanted != nil })
+	a.ledger.look(func(s *seen) { asked = s.asked || s.restore != nil })
 	switch {
 	case st.State == sandbox.Suspending:
 		if _, err := a.box.Wait(ctx, sandbox.Suspended, sandbox.Ready, sandbox.Busy, sandbox.Idle); err != nil {

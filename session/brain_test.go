@@ -15,7 +15,7 @@ func TestAtEnd(t *testing.T) {
 			t.Errorf("%v is no end", err)
 		}
 	}
-	for _, err := range []error{errBack, errors.New("the disk"), &cofferdam.Error{Kind: cofferdam.Unavailable}} {
+	for _, err := range []error{errRestore, errors.New("the disk"), &cofferdam.Error{Kind: cofferdam.Unavailable}} {
 		if atEnd(err) {
 			t.Errorf("%v is an end", err)
 		}

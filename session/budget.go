@@ -32,22 +32,49 @@ func (a purse) meter(ctx context.Context) *budget.Meter {
 		maps.Copy(told, s.low)
 	})
 	m := budget.New(p.Budget, spent)
-	m.OnWarning(told, func(w budget.Warning) {
-		err := a.ledger.put(context.WithoutCancel(ctx), cofferdam.EventBudgetWarn, w.Field.Key, map[string]string{
-			"used": strconv.FormatInt(w.Used, 10), "limit": strconv.FormatInt(w.Limit, 10),
-			fieldText: "of its " + w.Field.Show(w.Limit) + " the task has used " + w.Field.Show(w.Used),
-		})
-		if err != nil { // what is spent is on record by itself, or does not happen
-			a.o.Log.WarnContext(ctx, "a warning of a budget is not on record", slog.Any("error", err))
-		}
-	})
+	m.OnWarning(told, func(w budget.Warning) { a.warn(ctx, w) })
 	return m
 }
+
+// warn puts on record that most of something is used.
+func (a purse) warn(ctx context.Context, w budget.Warning) {
+	err := a.ledger.put(context.WithoutCancel(ctx), cofferdam.EventBudgetWarn, w.Field.Key, map[string]string{
+		"used": strconv.FormatInt(w.Used, 10), "limit": strconv.FormatInt(w.Limit, 10),
+		fieldText: "of its " + w.Field.Show(w.Limit) + " the task has used " + w.Field.Show(w.Used),
+	})
+	if err != nil { // what is spent is on record by itself, or does not happen
+		a.o.Log.WarnContext(ctx, "a warning of a budget is not on record", slog.Any("error", err))
+	}
+}
+
+// watchTime warns when most of the agent's time is used, which nobody reserves: it
+// is called now and then while the agent runs.
+func (a purse) watchTime(ctx context.Context) {
+	limit := a.plan.Budget.Time
+	if limit == 0 || a.plan.Phase != gateway.Work {
+		return
+	}
+	used, told := a.plan.Spent.Time, budget.Warns(a.plan.Spent.Time, limit)
+	a.ledger.look(func(s *seen) {
+		used += s.stopwatch.now(s.waited, s.asked).Milliseconds()
+		told = told || s.low[timeKey]
+	})
+	if !told && budget.Warns(used, limit) {
+		for _, f := range cofferdam.BudgetFields() {
+			if f.Key == timeKey {
+				a.warn(ctx, budget.Warning{Field: f, Used: used, Limit: limit})
+			}
+		}
+	}
+}
+
+// timeKey is that of the agent's time among the fields of a budget.
+const timeKey = "time"
 
 // timeLeft refuses to start an agent that has no time left.
 func (a purse) timeLeft() error {
 	if b := a.plan.Budget; b.Time > 0 && a.plan.Phase == gateway.Work && a.plan.Spent.Time >= b.Time {
-		return fail(cofferdam.ReasonBudget, "the time of the agent is used up: "+limitText(budget.New(b, budget.Amount{}), "time"))
+		return fail(cofferdam.ReasonBudget, "the time of the agent is used up: "+limitText(budget.New(b, budget.Amount{}), timeKey))
 	}
 	return nil
 }

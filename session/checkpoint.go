@@ -60,7 +60,7 @@ func (r *Runner) atWork(ctx context.Context, op string, scope cofferdam.Scope, i
 			Op: op, Kind: cofferdam.Conflict, Subject: "workspace of session " + string(id), Reason: "it ends with its box, as that of a check does",
 			Hint: fmt.Sprintf("name the task, t-%d: what its agent works in can be kept", a.plan.Number),
 		}
-	case !a.back.isOpen():
+	case !a.restoring.isOpen():
 		return nil, nil, notAtWork(op, a)
 	}
 	return a, box, nil
@@ -80,7 +80,7 @@ func (r *Runner) TakeCheckpoint(ctx context.Context, scope cofferdam.Scope, id c
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}
-	s, err := recall{a}.checkpoint(ctx, box, by, sandbox.Take{Label: sandbox.Label{Comment: comment}})
+	s, err := restorer{a}.checkpoint(ctx, box, by, sandbox.Take{Label: sandbox.Label{Comment: comment}})
 	if err != nil {
 		return cofferdam.Checkpoint{}, err
 	}
@@ -88,14 +88,14 @@ func (r *Runner) TakeCheckpoint(ctx context.Context, scope cofferdam.Scope, id c
 }
 
 // checkpoint takes one and gives it the next number of its workspace.
-func (a recall) checkpoint(ctx context.Context, box sandbox.Box, by cofferdam.Principal, t sandbox.Take) (sandbox.Snapshot, error) {
-	a.back.shelf.Lock() // one number, one checkpoint
-	defer a.back.shelf.Unlock()
+func (a restorer) checkpoint(ctx context.Context, box sandbox.Box, by cofferdam.Principal, t sandbox.Take) (sandbox.Snapshot, error) {
+	a.restoring.taking.Lock() // one number, one checkpoint
+	defer a.restoring.taking.Unlock()
 	all, err := a.o.Driver.Snapshots(ctx)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	a.ledger.look(func(s *seen) { t.Order, t.Parent = s.shelved, s.from })
+	a.ledger.look(func(s *seen) { t.Order, t.Parent = s.nextCheckpoint, s.from })
 	for _, s := range all {
 		if s.Workspace == a.kept.ID {
 			t.Order = max(t.Order, s.Order+1)
@@ -124,7 +124,7 @@ func (a recall) checkpoint(ctx context.Context, box sandbox.Box, by cofferdam.Pr
 }
 
 // shelve puts a checkpoint on record, or why there is none, and returns that.
-func (a recall) shelve(ctx context.Context, by cofferdam.Principal, s sandbox.Snapshot, failed error) error {
+func (a restorer) shelve(ctx context.Context, by cofferdam.Principal, s sandbox.Snapshot, failed error) error {
 	e := a.ledger.event
 	e.Kind, e.Resource, e.Actor, e.Outcome = cofferdam.EventCheckpoint, s.Name(), by, gateway.OK
 	e.Fields = map[string]string{

@@ -208,6 +208,9 @@ func (a outfit) dress(ctx context.Context) error {
 		return err
 	}
 	caller, err := a.caller(ctx, a.setupOf(allow), gateway.Setup)
+	if err == nil {
+		err = a.ledger.policy(ctx, caller.Policy.Set())
+	}
 	if err != nil {
 		return err
 	}

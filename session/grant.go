@@ -56,7 +56,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 		return failFor(cofferdam.ReasonPolicy, err)
 	}
 	a.grant.hosts = reach.Allow
-	return a.ledger.policy(ctx, a.grant.caller.Policy.Digest(), g)
+	return a.ledger.policy(ctx, a.grant.caller.Policy.Set())
 }
 
 // project reads the project file, which comes from the base commit: what an

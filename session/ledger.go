@@ -28,30 +28,33 @@ type ledger struct {
 
 // seen is what the log says.
 type seen struct {
-	opened   bool
-	setups   int    // begun
-	clean    string // id of the latest box that was seen to hold no secret of the setup
-	boxed    string // id of the latest box that was to be made
-	ready    string // id of the latest box that ran
-	wires    int    // connected to that box
-	talk            // with the agent
-	resting         // of the box, while the agent waits
-	past            // of the workspace: its checkpoints
-	heard    bool   // its end
-	names    []wire.Name
-	execs    map[cofferdam.ExecID]*execution
-	checks   map[int]CheckRun
-	box      Box
-	result   *Result
-	usage    cofferdam.Usage
-	calls    map[uint64]cofferdam.Usage // what was let through, takes something and has no outcome yet
-	low      map[string]bool            // of which limits it was warned
-	limit    string                     // the reason why the budget ended it; "" if it did not
-	acts     int64                      // decisions
-	thwarted int                        // acts of git that were allowed and failed, and may succeed later
-	taken    int                        // pushes that were allowed and failed because the branch is somebody else's
-	ended    bool                       // sealed
-	invalid  error                      // an event of our own that cannot be read
+	opened    bool
+	setups    int    // begun
+	clean     string // id of the latest box that was seen to hold no secret of the setup
+	boxed     string // id of the latest box that was to be made
+	ready     string // id of the latest box that ran
+	wires     int    // connected to that box
+	talk             // with the agent
+	resting          // of the box, while the agent waits
+	restores         // of the workspace, and its checkpoints
+	verdicts         // of policy, and people's part in them
+	stopwatch        // of the agent
+	rut       rut    // that it is stuck in
+	heard     bool   // its end
+	names     []wire.Name
+	execs     map[cofferdam.ExecID]*execution
+	checks    map[int]CheckRun
+	box       Box
+	result    *Result
+	usage     cofferdam.Usage
+	calls     map[uint64]cofferdam.Usage // what was let through, takes something and has no outcome yet
+	low       map[string]bool            // of which limits it was warned
+	limit     string                     // the reason why the budget ended it; "" if it did not
+	acts      int64                      // decisions
+	thwarted  int                        // acts of git that were allowed and failed, and may succeed later
+	taken     int                        // pushes that were allowed and failed because the branch is somebody else's
+	ended     bool                       // sealed
+	invalid   error                      // an event of our own that cannot be read
 }
 
 // execution is one command of a box, as the log says it.
@@ -73,29 +76,29 @@ const (
 	stepWire     = "wire"        // it is connected
 	stepCheck    = "check"       // a check has ended
 	stepResult   = "result"      // all is done that will be
-	stepPolicy   = "policy"      // the grant is fixed
-	fieldNumber  = "number"      // of a check
-	fieldData    = "data"        // of a check or a result: JSON
-	fieldText    = "text"        // for people
-	fieldObjects = "objects"     // set by the git gateway if what is in a push is why it failed
-	fieldBranch  = "branch"      // set by the git gateway if the branch of a push is somebody else's
-	fieldExec    = "exec"        // id of a command
-	fieldStream  = "stream"      // stdout, stderr
-	fieldOffset  = "offset"      // of the first byte, as the command wrote it
-	fieldLength  = "length"      // of what the command wrote
-	fieldBox     = "box"         // id
-	fieldTier    = "tier"        // of the box
-	fieldKernel  = "kernel"      // of the box
-	fieldImage   = "image"       // of the box
-	fieldFlags   = "flags"       // of the sandbox program
-	fieldEnv     = "env"         // digest of the environment
-	fieldPolicy  = "policy"      // digest of the policy
-	fieldHit     = "hit"         // the environment was there already
-	fieldFound   = "found"       // whether the environment was there, for people
-	fieldRecipe  = "recipe"      // file that says what the environment is
-	fieldDigest  = "digest"      // of the image
-	fieldDropped = "dropped"     // rules of the project file that the grant does not cover
-	fieldTries   = "tries"       // of the setup
+	stepPolicy   = cofferdam.StepPolicy
+	fieldNumber  = "number"  // of a check
+	fieldData    = "data"    // of a check or a result: JSON
+	fieldText    = "text"    // for people
+	fieldObjects = "objects" // set by the git gateway if what is in a push is why it failed
+	fieldBranch  = "branch"  // set by the git gateway if the branch of a push is somebody else's
+	fieldExec    = "exec"    // id of a command
+	fieldStream  = "stream"  // stdout, stderr
+	fieldOffset  = "offset"  // of the first byte, as the command wrote it
+	fieldLength  = "length"  // of what the command wrote
+	fieldBox     = "box"     // id
+	fieldTier    = "tier"    // of the box
+	fieldKernel  = "kernel"  // of the box
+	fieldImage   = "image"   // of the box
+	fieldFlags   = "flags"   // of the sandbox program
+	fieldEnv     = "env"     // digest of the environment
+	fieldPolicy  = "policy"  // digest of the policy
+	fieldHit     = "hit"     // the environment was there already
+	fieldFound   = "found"   // whether the environment was there, for people
+	fieldRecipe  = "recipe"  // file that says what the environment is
+	fieldDigest  = "digest"  // of the image
+	fieldDropped = "dropped" // rules of the project file that the grant does not cover
+	fieldTries   = "tries"   // of the setup
 )
 
 // openLedger reads what is on record.
@@ -215,7 +218,10 @@ func (s *seen) note(e cofferdam.Event) {
 	}
 	s.talk.note(e)
 	s.resting.note(e)
-	s.past.note(e)
+	s.restores.note(e)
+	s.verdicts.note(e)
+	s.stopwatch.note(e, s.waited)
+	s.rut.note(e)
 	f := e.Fields
 	switch e.Kind {
 	case cofferdam.EventSessionOpen:
@@ -285,6 +291,7 @@ func (s *seen) noteStep(f map[string]string) {
 		s.talk.turn.end = &turnEnd{}
 		s.decode(f[fieldData], s.talk.turn.end)
 		s.took += seconds(s.talk.turn.end.Seconds)
+		s.stopwatch.lap(seconds(s.talk.turn.end.Seconds))
 	}
 }
 
@@ -322,7 +329,7 @@ func (s *seen) spent() cofferdam.Usage {
 	for _, c := range s.calls {
 		u = u.Plus(c)
 	}
-	u.Time = s.took.Milliseconds()
+	u.Time = (s.ran + s.stopwatch.open(s.waited)).Milliseconds()
 	return u
 }
 

@@ -34,12 +34,16 @@ func (r *Runner) forget(id cofferdam.SessionID) {
 	delete(r.ruled, id)
 }
 
-// Life says where the box of a session stands that this process runs; NotFound
-// if it runs none, or has no box yet.
+// Life says where the box of a session stands that this process runs, or why it
+// waits for one; NotFound if it runs none, or is about to make it.
 func (r *Runner) Life(ctx context.Context, id cofferdam.SessionID) (cofferdam.BoxLife, error) {
 	r.mu.Lock()
 	l, ok := r.alive[id]
 	r.mu.Unlock()
+	why, since, waits := r.turns.stands(id)
+	if !ok && waits {
+		return cofferdam.BoxLife{State: cofferdam.BoxQueued, Reason: why, Actor: "host", Since: since}, nil
+	}
 	if !ok {
 		return cofferdam.BoxLife{}, &cofferdam.Error{Op: "session.Life", Kind: cofferdam.NotFound, Subject: "box of session " + string(id), Reason: "it has none now"}
 	}
@@ -51,8 +55,8 @@ func (r *Runner) Life(ctx context.Context, id cofferdam.SessionID) (cofferdam.Bo
 	if err != nil {
 		return cofferdam.BoxLife{}, err
 	}
-	if r.turns.waits(id) {
-		st.Reason += "; the session waits for its turn"
+	if waits {
+		st.Reason += "; " + why
 	}
 	v := cofferdam.BoxLife{State: string(st.State), Reason: st.Reason, Ends: l.ends}
 	if n := len(st.Changes); n > 0 {
@@ -65,4 +69,10 @@ func (r *Runner) Life(ctx context.Context, id cofferdam.SessionID) (cofferdam.Bo
 		v.Jobs, _ = box.Jobs(ctx) // a box that does not answer has a state all the same
 	}
 	return v, nil
+}
+
+// Waits says why a session waits for its turn, and where; "" if it does not.
+func (r *Runner) Waits(id cofferdam.SessionID) string {
+	why, _, _ := r.turns.stands(id)
+	return why
 }

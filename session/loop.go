@@ -39,20 +39,20 @@ func (b brain) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		if err := (recall{a}).goBack(ctx); err != nil {
+		if err := (restorer{a}).restore(ctx); err != nil {
 			return err
 		}
 		a.ledger.look(func(s *seen) {
-			if s.owed {
-				note = s.tell
+			if s.untold {
+				note = s.notice
 			}
 		})
 		end, err := b.think(ctx, prompt, note)
-		if errors.Is(err, errBack) && ctx.Err() == nil {
+		if errors.Is(err, errRestore) && ctx.Err() == nil {
 			continue
 		}
-		for ctx.Err() == nil && atEnd(err) && !a.back.closes(a.ledger) {
-			if rerr := (recall{a}).refuseBack(ctx, "its agent has come to its end"); rerr != nil {
+		for ctx.Err() == nil && atEnd(err) && !a.restoring.closes(a.ledger) {
+			if rerr := (restorer{a}).refuse(ctx, "its agent has come to its end"); rerr != nil {
 				return rerr
 			}
 		}
@@ -117,7 +117,7 @@ func (b brain) think(ctx context.Context, prompt, note string) (loop.End, error)
 }
 
 // timed returns a context that ends with errTimeUp when the agent's time is up,
-// which clock counts, with errLifetime when its session's is, and with errBack when its
+// which clock counts, with errLifetime when its session's is, and with errRestore when its
 // workspace is to be put back.
 func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.Context, clock *allowance, stop func()) {
 	thinking, cancel := context.WithCancelCause(ctx)
@@ -137,8 +137,9 @@ func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.
 			case <-thinking.Done():
 				return
 			}
-			if b.ledger.wants() {
-				cancel(errBack)
+			purse(b).watchTime(thinking)
+			if b.ledger.restoreWanted() {
+				cancel(errRestore)
 			}
 		}
 	})

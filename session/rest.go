@@ -116,7 +116,7 @@ func (a *nap) remark(ctx context.Context, kind, resource, outcome, reason string
 func (d dialogue) await(ctx context.Context, question string) (note string, over bool, err error) {
 	rest, asked := &nap{attempt: d.attempt}, false
 	d.ledger.look(func(s *seen) { asked = s.asked })
-	if !asked && (d.anySaid(ctx, turn{}) || d.ledger.wants()) { // it was told something meanwhile
+	if !asked && (d.anySaid(ctx, turn{}) || d.ledger.restoreWanted()) { // it was told something meanwhile
 		note, err = rest.rise(ctx, spoke)
 		return note, false, err
 	}
@@ -132,7 +132,7 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 	}
 	tick := time.NewTicker(d.o.Look)
 	defer tick.Stop()
-	for !d.anySaid(ctx, turn{}) && !d.ledger.wants() {
+	for !d.anySaid(ctx, turn{}) && !d.ledger.restoreWanted() {
 		if over = !time.Now().Before(lifetime(d).ends()); over {
 			break
 		}
@@ -149,8 +149,8 @@ func (d dialogue) await(ctx context.Context, question string) (note string, over
 	switch {
 	case over:
 		why = lifetime(d).over()
-	case d.ledger.wants():
-		why = backWhy
+	case d.ledger.restoreWanted():
+		why = whyPutBack
 	}
 	if note, err = rest.rise(ctx, why); err != nil {
 		return "", false, err

@@ -17,14 +17,14 @@ import (
 // whyRestored, of agent.turn: its workspace was put back.
 const whyRestored = "restored"
 
-// backWhy is why a box is resumed to have its workspace put back.
-const backWhy = "its workspace is put back"
+// whyPutBack is why a box is resumed to have its workspace put back.
+const whyPutBack = "its workspace is put back"
 
 // modeOver, of sandbox.restore: its agent goes on no more.
 const modeOver = "over"
 
-// errBack is why our own agent stops to think: its workspace is put back.
-var errBack = errors.New("its workspace is put back to a checkpoint")
+// errRestore is why our own agent stops to think: its workspace is put back.
+var errRestore = errors.New("its workspace is put back to a checkpoint")
 
 // afterRestore is what an agent is told whose workspace was put back.
 const afterRestore = "Your workspace was put back to the checkpoint %s, which was taken at %s, and you are in a new machine: what was changed in the workspace since then is undone, and processes and other files are gone. Look at it first, then go on."
@@ -32,18 +32,19 @@ const afterRestore = "Your workspace was put back to the checkpoint %s, which wa
 // afterNoRestore is what it is told if it could not be, and its box was gone by then.
 const afterNoRestore = "Your machine was ended and you are in a new one: the workspace is as you left it, processes and other files are gone. Look at it first, then go on."
 
-// past is what the log says of the session's checkpoints, and of going back to them.
-type past struct {
-	shelved int                // the lowest number that a checkpoint of it may have
-	from    sandbox.SnapshotID // that the workspace was put back to last
-	wanted  *wanted            // that it is to be put back to; nil once that has come to its end
-	came    map[uint64]ending  // what came of those that were wanted, by the number of the event
-	owed    bool               // its agent is still to be told the sentence
-	tell    string             // the sentence of the last one that came to an end
+// restores is what the log says of the session's checkpoints, and of restores to them.
+type restores struct {
+	nextCheckpoint int                   // the lowest number that one of it may have
+	from           sandbox.SnapshotID    // of the last restore that was done
+	restore        *restore              // that is under way; nil: none
+	restoreEnds    map[uint64]restoreEnd // of those before, by the number of the event that asked for it
+	notice         string                // what the agent is told of the last one
+	untold         bool                  // it was not told yet
 }
 
-// wanted is a restore that a person has asked for and that has not come to its end.
-type wanted struct {
+// restore is one that a person has asked for: a checkpoint that the workspace is to be
+// put back to.
+type restore struct {
 	seq    uint64 // of the event
 	by     cofferdam.Principal
 	name   string // of the checkpoint
@@ -54,66 +55,66 @@ type wanted struct {
 	undo   string // name of the checkpoint that was taken for it; "" as long as there is none
 }
 
-// ending is how a restore ended.
-type ending struct {
+// restoreEnd is how one ended.
+type restoreEnd struct {
 	undo, ended string
 	reason      string // why not; "" if it was done
 }
 
-func (p *past) note(e cofferdam.Event) {
+func (p *restores) note(e cofferdam.Event) {
 	f := e.Fields
 	switch e.Kind {
 	case cofferdam.EventCheckpoint:
 		if e.Outcome != gateway.OK {
 			return
 		}
-		p.shelved = max(p.shelved, int(number(f[fieldNumber]))+1)
-		if p.wanted != nil && f[fieldAutomatic] == "true" {
-			p.wanted.undo = e.Resource
+		p.nextCheckpoint = max(p.nextCheckpoint, int(number(f[fieldNumber]))+1)
+		if p.restore != nil && f[fieldAutomatic] == "true" {
+			p.restore.undo = e.Resource
 		}
 	case cofferdam.EventRestore:
 		switch {
-		case e.Of != nil && p.wanted != nil:
-			p.over(e)
+		case e.Of != nil && p.restore != nil:
+			p.noteEnd(e)
 		case e.Of == nil && e.Outcome == "":
-			p.wanted = &wanted{
+			p.restore = &restore{
 				seq: e.Seq, by: e.Actor, name: e.Resource, id: sandbox.SnapshotID(f[fieldCheckpoint]), digest: cofferdam.Digest(f[fieldDigest]),
 				taken: f["taken"], ended: f[fieldEnded],
 			}
 		}
 	case cofferdam.EventAgentTurn, cofferdam.EventAgentMessage, cofferdam.EventAgentTool, cofferdam.EventAgentCost:
 		if e.Kind != cofferdam.EventAgentTurn || f[fieldKind] == "" {
-			p.owed = false
+			p.untold = false
 		}
 	}
 }
 
-// over learns how a restore ended.
-func (p *past) over(e cofferdam.Event) {
-	w := p.wanted
-	p.wanted = nil
-	if p.came == nil {
-		p.came = map[uint64]ending{}
+// noteEnd learns how a restore ended.
+func (p *restores) noteEnd(e cofferdam.Event) {
+	r := p.restore
+	p.restore = nil
+	if p.restoreEnds == nil {
+		p.restoreEnds = map[uint64]restoreEnd{}
 	}
-	end := ending{undo: w.undo, ended: w.ended}
+	end := restoreEnd{undo: r.undo, ended: r.ended}
 	switch {
 	case e.Outcome == gateway.OK:
-		p.from, p.tell = w.id, fmt.Sprintf(afterRestore, w.name, w.taken)
+		p.from, p.notice = r.id, fmt.Sprintf(afterRestore, r.name, r.taken)
 	case e.Fields[fieldMode] == modeCold:
-		p.tell = afterNoRestore
+		p.notice = afterNoRestore
 	default:
-		p.tell = interruption
+		p.notice = interruption
 	}
 	if e.Outcome != gateway.OK {
 		end.reason = e.Reason
 	}
-	p.owed, p.came[*e.Of] = e.Fields[fieldMode] != modeOver, end
+	p.untold, p.restoreEnds[*e.Of] = e.Fields[fieldMode] != modeOver, end
 }
 
-// comeback is the part of an attempt that others than its own goroutine ask to take
-// checkpoints and to go back to them.
-type comeback struct {
-	shelf sync.Mutex // one checkpoint is taken at a time
+// restoring is the part of an attempt that others than its own goroutine use: who asks
+// for a restore, which that goroutine does, and waits for its end.
+type restoring struct {
+	taking sync.Mutex // one checkpoint is taken at a time
 
 	mu   sync.Mutex
 	open bool          // its agent is at work; guarded by mu
@@ -121,20 +122,20 @@ type comeback struct {
 	told chan struct{} // closed when a restore has come to its end; guarded by mu
 }
 
-func (c *comeback) isOpen() bool {
+func (c *restoring) isOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open
 }
 
-func (c *comeback) begin() {
+func (c *restoring) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open = true
 }
 
 // wake tells who waits for a restore to look again.
-func (c *comeback) wake() {
+func (c *restoring) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.told != nil {
@@ -144,41 +145,40 @@ func (c *comeback) wake() {
 }
 
 // leave is for an attempt that this process runs no longer.
-func (c *comeback) leave() {
+func (c *restoring) leave() {
 	c.mu.Lock()
 	c.open, c.left = false, true
 	c.mu.Unlock()
 	c.wake()
 }
 
-// wants says whether the workspace is to be put back.
-func (l *ledger) wants() (yes bool) {
-	l.look(func(s *seen) { yes = s.wanted != nil })
+// restoreWanted says whether the workspace is to be put back.
+func (l *ledger) restoreWanted() (yes bool) {
+	l.look(func(s *seen) { yes = s.restore != nil })
 	return yes
 }
 
-// unsettled says whether the agent has to hear of a restore before all else, one that
-// is to be done or one that was.
-func (l *ledger) unsettled() (yes bool) {
-	l.look(func(s *seen) { yes = s.wanted != nil || s.owed })
+// restoreUntold says whether the agent has to hear of a restore before all else, one
+// that is to be done or one that was.
+func (l *ledger) restoreUntold() (yes bool) {
+	l.look(func(s *seen) { yes = s.restore != nil || s.untold })
 	return yes
 }
 
 // closes ends the time in which a workspace can be put back; false if somebody wants
 // that just now.
-func (c *comeback) closes(l *ledger) bool {
+func (c *restoring) closes(l *ledger) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.wants() {
+	if l.restoreWanted() {
 		return false
 	}
 	c.open = false
 	return true
 }
 
-// recall is the part of a session that is about checkpoints of its workspace, and
-// about going back to them.
-type recall struct{ *attempt }
+// restorer is an attempt that takes checkpoints of its workspace and restores them.
+type restorer struct{ *attempt }
 
 // Restore puts the workspace of a session whose agent is at work back to a checkpoint,
 // and returns when that has come to its end. What runs in the box ends with it; a
@@ -189,20 +189,20 @@ func (r *Runner) Restore(ctx context.Context, scope cofferdam.Scope, id cofferda
 	if err != nil {
 		return cofferdam.Restored{}, err
 	}
-	a := recall{at}
+	a := restorer{at}
 	s, err := r.pick(ctx, op, scope, a.kept.ID, name)
 	if err != nil {
 		return cofferdam.Restored{}, err
 	}
-	if err := a.restorable(ctx, s); err != nil {
-		e := a.restoring(by, s)
+	if err := a.check(ctx, s); err != nil {
+		e := a.restoreEvent(by, s)
 		e.Outcome, e.Reason = gateway.Failed, err.Error()
 		if _, rerr := a.ledger.Record(context.WithoutCancel(ctx), e); rerr != nil {
 			return cofferdam.Restored{}, rerr
 		}
 		return cofferdam.Restored{}, err
 	}
-	e := a.restoring(by, s)
+	e := a.restoreEvent(by, s)
 	e.Fields[fieldEnded] = running(ctx, box)
 	if e, err = a.ask(ctx, op, e); err != nil {
 		return cofferdam.Restored{}, err
@@ -219,8 +219,8 @@ func (r *Runner) Restore(ctx context.Context, scope cofferdam.Scope, id cofferda
 	}, err
 }
 
-// restoring is an event about going back to a checkpoint.
-func (a recall) restoring(by cofferdam.Principal, s sandbox.Snapshot) cofferdam.Event {
+// restoreEvent is one about a restore to a checkpoint.
+func (a restorer) restoreEvent(by cofferdam.Principal, s sandbox.Snapshot) cofferdam.Event {
 	e := a.ledger.event
 	e.Kind, e.Resource, e.Actor = cofferdam.EventRestore, s.Name(), by
 	e.Fields = map[string]string{
@@ -229,9 +229,9 @@ func (a recall) restoring(by cofferdam.Principal, s sandbox.Snapshot) cofferdam.
 	return e
 }
 
-// restorable refuses a checkpoint before anything ends for it: one that is not what
+// check refuses a checkpoint before anything ends for it: one that is not what
 // was signed, and one that would have to go for the one that is taken before.
-func (a recall) restorable(ctx context.Context, s sandbox.Snapshot) error {
+func (a restorer) check(ctx context.Context, s sandbox.Snapshot) error {
 	if _, err := a.vouched(s); err != nil {
 		return err
 	}
@@ -280,13 +280,13 @@ func execIDs(text string) []cofferdam.ExecID {
 
 // ask puts on record that the workspace is to be put back: from then on whatever
 // process comes next does it.
-func (a recall) ask(ctx context.Context, op string, e cofferdam.Event) (cofferdam.Event, error) {
-	a.back.mu.Lock()
-	defer a.back.mu.Unlock()
-	if !a.back.open {
+func (a restorer) ask(ctx context.Context, op string, e cofferdam.Event) (cofferdam.Event, error) {
+	a.restoring.mu.Lock()
+	defer a.restoring.mu.Unlock()
+	if !a.restoring.open {
 		return e, notAtWork(op, a.attempt)
 	}
-	if a.ledger.wants() {
+	if a.ledger.restoreWanted() {
 		return e, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Conflict, Subject: fmt.Sprintf("t-%d", a.plan.Number), Reason: "its workspace is being put back to a checkpoint already", Hint: "try again when that is done",
 		}
@@ -296,21 +296,21 @@ func (a recall) ask(ctx context.Context, op string, e cofferdam.Event) (cofferda
 }
 
 // awaitEnd waits until a restore has come to its end.
-func (a recall) awaitEnd(ctx context.Context, op string, seq uint64) (ending, error) {
+func (a restorer) awaitEnd(ctx context.Context, op string, seq uint64) (restoreEnd, error) {
 	gone := func(reason string) error {
 		return &cofferdam.Error{
 			Op: op, Kind: cofferdam.Unavailable, Subject: fmt.Sprintf("t-%d", a.plan.Number), Reason: reason, Hint: fmt.Sprintf("cofferdam sandbox view t-%d, and the trace, say what came of it", a.plan.Number),
 		}
 	}
 	for {
-		a.back.mu.Lock()
-		if a.back.told == nil {
-			a.back.told = make(chan struct{})
+		a.restoring.mu.Lock()
+		if a.restoring.told == nil {
+			a.restoring.told = make(chan struct{})
 		}
-		told, left := a.back.told, a.back.left
-		a.back.mu.Unlock()
-		end, done := ending{}, false
-		a.ledger.look(func(s *seen) { end, done = s.came[seq] })
+		told, left := a.restoring.told, a.restoring.left
+		a.restoring.mu.Unlock()
+		end, done := restoreEnd{}, false
+		a.ledger.look(func(s *seen) { end, done = s.restoreEnds[seq] })
 		switch {
 		case done:
 			return end, nil
@@ -325,15 +325,15 @@ func (a recall) awaitEnd(ctx context.Context, op string, seq uint64) (ending, er
 	}
 }
 
-// goBack puts the workspace back as a person wants it. Whatever comes of it is on
-// record, and the session goes on, in a box that runs.
-func (a recall) goBack(ctx context.Context) error {
-	var w *wanted
-	a.ledger.look(func(s *seen) { w = s.wanted })
-	if w == nil {
+// restore does the one that is under way, if one is. Whatever comes of it is on record,
+// and the session goes on, in a box that runs.
+func (a restorer) restore(ctx context.Context) error {
+	var r *restore
+	a.ledger.look(func(s *seen) { r = s.restore })
+	if r == nil {
 		return nil
 	}
-	cold, err := a.putBack(ctx, *w)
+	cold, err := a.putBack(ctx, *r)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -341,10 +341,10 @@ func (a recall) goBack(ctx context.Context) error {
 	if cold {
 		mode = modeCold
 	}
-	if err := a.endBack(ctx, *w, mode, err); err != nil {
+	if err := a.recordEnd(ctx, *r, mode, err); err != nil {
 		return err
 	}
-	a.back.wake()
+	a.restoring.wake()
 	switch {
 	case err == nil:
 		a.asleep, a.gone = false, ""
@@ -356,25 +356,26 @@ func (a recall) goBack(ctx context.Context) error {
 	return nil
 }
 
-// putBack does it, up to the box that is then needed. cold says that there is none.
-func (a recall) putBack(ctx context.Context, w wanted) (cold bool, err error) {
-	if _, err := (&nap{attempt: a.attempt}).rise(ctx, backWhy); err != nil {
+// putBack puts the workspace back, up to the box that is then needed. cold says that
+// there is none.
+func (a restorer) putBack(ctx context.Context, r restore) (cold bool, err error) {
+	if _, err := (&nap{attempt: a.attempt}).rise(ctx, whyPutBack); err != nil {
 		return false, err
 	}
-	if err := a.endOpen(ctx); err != nil {
+	if err := a.endCommands(ctx); err != nil {
 		return false, err
 	}
-	if w.undo == "" {
-		if _, err := a.checkpoint(ctx, a.box, w.by, sandbox.Take{Spare: w.id, Label: sandbox.Label{Automatic: true, Comment: "before restoring " + w.name}}); err != nil {
+	if r.undo == "" {
+		if _, err := a.checkpoint(ctx, a.box, r.by, sandbox.Take{Spare: r.id, Label: sandbox.Label{Automatic: true, Comment: "before restoring " + r.name}}); err != nil {
 			return false, fmt.Errorf("no checkpoint could be taken before, by which it can be undone: %w", err)
 		}
 	}
-	s, err := a.pick(ctx, "session.Restore", a.plan.Scope, a.kept.ID, string(w.id))
+	s, err := a.pick(ctx, "session.Restore", a.plan.Scope, a.kept.ID, string(r.id))
 	if err == nil {
 		_, err = a.vouched(s)
 	}
-	if err == nil && s.Digest != w.digest {
-		err = &cofferdam.Error{Op: "session.Restore", Kind: cofferdam.Tampered, Subject: "checkpoint " + w.name, Reason: "it is not the one that was asked for", Hint: "find out who can write to the state folder"}
+	if err == nil && s.Digest != r.digest {
+		err = &cofferdam.Error{Op: "session.Restore", Kind: cofferdam.Tampered, Subject: "checkpoint " + r.name, Reason: "it is not the one that was asked for", Hint: "find out who can write to the state folder"}
 	}
 	if err != nil {
 		return false, err
@@ -384,18 +385,18 @@ func (a recall) putBack(ctx context.Context, w wanted) (cold bool, err error) {
 		return false, errors.Join(err, a.connect(ctx))
 	}
 	return true, a.o.Driver.RestoreWorkspace(ctx, sandbox.Restore{
-		Scope: a.plan.Scope, Workspace: a.kept.ID, Epoch: a.kept.Epoch, Snapshot: s.ID, Digest: w.digest,
+		Scope: a.plan.Scope, Workspace: a.kept.ID, Epoch: a.kept.Epoch, Snapshot: s.ID, Digest: r.digest,
 	})
 }
 
-// endBack puts on record how a restore ended.
-func (a recall) endBack(ctx context.Context, w wanted, mode string, failed error) error {
+// recordEnd puts on record how a restore ended.
+func (a restorer) recordEnd(ctx context.Context, r restore, mode string, failed error) error {
 	e := a.ledger.event
-	e.Kind, e.Resource, e.Of, e.Outcome, e.Durable = cofferdam.EventRestore, w.name, &w.seq, gateway.OK, true
-	e.Fields = map[string]string{fieldCheckpoint: string(w.id), fieldMode: mode}
+	e.Kind, e.Resource, e.Of, e.Outcome, e.Durable = cofferdam.EventRestore, r.name, &r.seq, gateway.OK, true
+	e.Fields = map[string]string{fieldCheckpoint: string(r.id), fieldMode: mode}
 	a.ledger.look(func(s *seen) {
-		if s.wanted != nil {
-			e.Fields[fieldUndo] = s.wanted.undo
+		if s.restore != nil {
+			e.Fields[fieldUndo] = s.restore.undo
 		}
 	})
 	if failed != nil {
@@ -405,8 +406,8 @@ func (a recall) endBack(ctx context.Context, w wanted, mode string, failed error
 	return err
 }
 
-// endOpen ends the commands that run in the box, so that their ends are on record.
-func (a recall) endOpen(ctx context.Context) error {
+// endCommands ends the commands that run in the box, so that their ends are on record.
+func (a restorer) endCommands(ctx context.Context) error {
 	var open []cofferdam.ExecID
 	a.ledger.look(func(s *seen) {
 		for id, x := range s.execs {
@@ -431,14 +432,14 @@ func (a recall) endOpen(ctx context.Context) error {
 	return nil
 }
 
-// refuseBack puts on record that a workspace is not put back any more, if somebody
-// wants that.
-func (a recall) refuseBack(ctx context.Context, why string) error {
-	var w *wanted
-	a.ledger.look(func(s *seen) { w = s.wanted })
-	if w == nil {
+// refuse puts on record that the restore that is under way, if one is, is not done any
+// more.
+func (a restorer) refuse(ctx context.Context, why string) error {
+	var r *restore
+	a.ledger.look(func(s *seen) { r = s.restore })
+	if r == nil {
 		return nil
 	}
-	defer a.back.wake()
-	return a.endBack(ctx, *w, modeOver, errors.New(why))
+	defer a.restoring.wake()
+	return a.recordEnd(ctx, *r, modeOver, errors.New(why))
 }

@@ -62,6 +62,11 @@ type Result struct {
 	Usage  cofferdam.Usage  `json:"usage"`
 	Sealed Head             `json:"sealed"`
 	Box    Box              `json:"box"`
+	// By what it was judged, which answers of people let acts pass, and what went
+	// beyond its task's scope. Of each the first and the last, if there are many.
+	Judged []cofferdam.Judged `json:"judged,omitempty"`
+	Passed []cofferdam.Passed `json:"passed,omitempty"`
+	Strays cofferdam.Strays   `json:"strays"`
 	// Failure is a reason code (cofferdam.ReasonBox …) when the session could
 	// not do its work; Reason is the sentence.
 	Failure string `json:"failure,omitempty"`

@@ -67,6 +67,9 @@ func (a outfit) setupStage(ctx context.Context, path string, s stage) (err error
 	try := 0
 	a.ledger.look(func(s *seen) { try = s.setups + 1 })
 	caller, err := a.caller(ctx, a.setupOf(s.allow), gateway.Setup)
+	if err == nil {
+		err = a.ledger.policy(ctx, caller.Policy.Set())
+	}
 	if err != nil {
 		return err
 	}

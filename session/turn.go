@@ -107,7 +107,7 @@ func (d dialogue) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if t.end != nil && !d.back.closes(d.ledger) {
+		if t.end != nil && !d.restoring.closes(d.ledger) {
 			continue
 		}
 		if t.end != nil {
@@ -136,20 +136,20 @@ func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 	}
 	over := t.end.TimedOut || t.end.Expired || t.end.Gone != "" || t.end.TooMuch || d.ledger.overBudget() != ""
 	if over || took >= d.timeout() {
-		if err := (recall{d.attempt}).refuseBack(ctx, "its agent has come to its end"); err != nil {
+		if err := (restorer{d.attempt}).refuse(ctx, "its agent has come to its end"); err != nil {
 			return t, err
 		}
 	}
 	switch {
 	case over && d.adapter.Resumes():
 		return t, d.hearNoMore(ctx)
-	case !over && took < d.timeout() && d.ledger.unsettled():
+	case !over && took < d.timeout() && d.ledger.restoreUntold():
 		return d.goOnFrom(ctx)
 	case !d.adapter.Resumes():
 		return t, nil
 	case d.asks(*t.end):
 		_, over, err := d.await(ctx, t.end.Message)
-		if err == nil && !over && d.ledger.wants() {
+		if err == nil && !over && d.ledger.restoreWanted() {
 			return d.goOnFrom(ctx)
 		}
 		if err == nil && over {
@@ -182,7 +182,7 @@ func (d dialogue) nextTurn(ctx context.Context) (turn, error) {
 // goOnFrom puts the workspace back, if that is wanted, and begins the turn in which
 // the agent is told what came of it.
 func (d dialogue) goOnFrom(ctx context.Context) (turn, error) {
-	if err := (recall{d.attempt}).goBack(ctx); err != nil {
+	if err := (restorer{d.attempt}).restore(ctx); err != nil {
 		return turn{}, err
 	}
 	if _, err := d.takeUp(ctx, false); err != nil {
@@ -288,7 +288,7 @@ func (d dialogue) start(t turn) (agent.Start, error) {
 	var said []string
 	conversation, colds, tell := "", 0, ""
 	d.ledger.look(func(s *seen) {
-		conversation, colds, tell = s.talk.conversation, s.colds, s.tell
+		conversation, colds, tell = s.talk.conversation, s.colds, s.notice
 		for _, m := range s.talk.messages {
 			if m.Number <= t.upto && (m.Number > t.from || conversation == "") {
 				said = append(said, m.Text)
@@ -411,12 +411,14 @@ func (d dialogue) endAsked(ctx context.Context) error {
 // fault says why the agent could not do its work, if it could not.
 func (d dialogue) fault(end turnEnd) (code, reason string) {
 	var calls provider
-	interrupted := 0
-	d.ledger.look(func(s *seen) { calls, interrupted = s.provider, s.talk.interrupted })
+	interrupted, stuck := 0, false
+	d.ledger.look(func(s *seen) { calls, interrupted, stuck = s.provider, s.talk.interrupted, s.rut.most >= stopStuck })
 	over := d.ledger.overBudget()
 	switch {
 	case over != "": // whatever the agent made of it
 		return cofferdam.ReasonBudget, over
+	case end.Gone != "" && stuck:
+		return cofferdam.ReasonAgent, end.Gone
 	case end.Gone != "":
 		return cofferdam.ReasonProvider, end.Gone
 	case calls.failing() && (end.Failed || end.Exit != 0 && len(d.adapter.Providers) > 0 && !end.TimedOut):

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"cofferdam"
 )
@@ -17,16 +18,19 @@ const stepQueued = "queued"
 // turns says whose boxes may run. A session has its turn from before its first
 // box is made until its last is gone, but for the time in which its box rests.
 //
-// Projects take turns: the next comes from the project that had none for longest,
-// and of that project it is who came first. No project has more than each.
+// Organisations take turns, and so do the projects of each: the next comes from
+// the organisation that had none for longest, of that from such a project, and of
+// that project it is who came first. No project has more than each.
 type turns struct {
 	most, each int // of all, of one project
 
-	mu     sync.Mutex
-	held   map[cofferdam.SessionID]cofferdam.Scope // guarded by mu
-	queue  []*place                                // as they came
-	served map[cofferdam.Scope]uint64              // when a project had its last turn, of those that have or want one
-	given  uint64                                  // turns, ever
+	mu    sync.Mutex
+	held  map[cofferdam.SessionID]cofferdam.Scope // guarded by mu
+	queue []*place                                // as they came
+	// served is when a project, or with project "" any of its organisation, had its
+	// last turn, of those that have or want one.
+	served map[cofferdam.Scope]uint64
+	given  uint64 // turns, ever
 }
 
 // place is one in the queue.
@@ -34,6 +38,7 @@ type place struct {
 	id    cofferdam.SessionID
 	scope cofferdam.Scope
 	ready chan struct{} // closed when it is its turn
+	since time.Time
 }
 
 func newTurns(most, each int) *turns {
@@ -56,30 +61,55 @@ func (t *turns) take(id cofferdam.SessionID, scope cofferdam.Scope, runs bool) (
 		t.hand(id, scope)
 		return nil, ""
 	}
-	p := &place{id, scope, make(chan struct{})}
+	p := &place{id, scope, make(chan struct{}), time.Now()}
 	t.queue = append(t.queue, p)
 	t.deal()
 	if _, has := t.held[id]; has {
 		return nil, ""
 	}
+	return p, t.why(p)
+}
+
+// why says why a place waits, and where; mu is held. Of other projects it says
+// nothing: how many of theirs run or wait is theirs.
+func (t *turns) why(p *place) string {
 	place := 0
 	for _, q := range t.queue {
-		if q.scope == scope {
+		if q.scope == p.scope {
 			place++
 		}
+		if q == p {
+			break
+		}
 	}
-	// Of other projects it says nothing: who else waits is theirs.
-	why = fmt.Sprintf("as many sessions run as may, %d", len(t.held))
-	if of := t.of(scope); of >= t.each && len(t.held) < t.most {
-		why = fmt.Sprintf("as many sessions of its project run as may, %d", of)
+	why := fmt.Sprintf("as many sessions run as may, %d", t.most)
+	if t.of(p.scope) >= t.each && t.each < t.most {
+		why = fmt.Sprintf("as many sessions of its project run as may, %d", t.each)
 	}
-	return p, fmt.Sprintf("it waits for its turn: %s; it is number %d of its project's that wait", why, place)
+	return fmt.Sprintf("it waits for its turn: %s; it is number %d of its project's that wait", why, place)
+}
+
+// stands says since when a session waits, and why and where it does now; false if
+// it does not.
+func (t *turns) stands(id cofferdam.SessionID) (why string, since time.Time, waits bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.queue, func(p *place) bool { return p.id == id })
+	if i < 0 {
+		return "", time.Time{}, false
+	}
+	return t.why(t.queue[i]), t.queue[i].since, true
 }
 
 // hand lets a session have a turn; mu is held.
 func (t *turns) hand(id cofferdam.SessionID, scope cofferdam.Scope) {
 	t.given++
-	t.held[id], t.served[scope] = scope, t.given
+	t.held[id], t.served[scope], t.served[whole(scope)] = scope, t.given, t.given
+}
+
+// whole is the organisation of a project.
+func whole(of cofferdam.Scope) cofferdam.Scope {
+	return cofferdam.Scope{Organization: of.Organization}
 }
 
 // of counts the turns of a project; mu is held.
@@ -96,11 +126,30 @@ func (t *turns) of(scope cofferdam.Scope) (n int) {
 func (t *turns) next() int {
 	best := -1
 	for i, p := range t.queue {
-		if t.of(p.scope) < t.each && (best < 0 || t.served[p.scope] < t.served[t.queue[best].scope]) {
+		if t.of(p.scope) < t.each && (best < 0 || t.before(p.scope, t.queue[best].scope)) {
 			best = i
 		}
 	}
 	return best
+}
+
+// before says whether a's turn comes before b's; mu is held.
+func (t *turns) before(a, b cofferdam.Scope) bool {
+	if x, y := t.served[whole(a)], t.served[whole(b)]; x != y {
+		return x < y
+	}
+	return t.served[a] < t.served[b]
+}
+
+// hasAny says whether a project, or with project "" any of an organisation, has a
+// turn; mu is held.
+func (t *turns) hasAny(of cofferdam.Scope) bool {
+	for _, s := range t.held {
+		if s == of || whole(s) == of {
+			return true
+		}
+	}
+	return false
 }
 
 // deal gives away the turns that there are; mu is held.
@@ -116,7 +165,7 @@ func (t *turns) deal() {
 		close(p.ready)
 	}
 	if len(t.queue) == 0 { // nobody compares; so the map stays small
-		maps.DeleteFunc(t.served, func(s cofferdam.Scope, _ uint64) bool { return t.of(s) == 0 })
+		maps.DeleteFunc(t.served, func(s cofferdam.Scope, _ uint64) bool { return !t.hasAny(s) })
 	}
 }
 
@@ -147,13 +196,6 @@ func (t *turns) has(id cofferdam.SessionID) bool {
 	defer t.mu.Unlock()
 	_, has := t.held[id]
 	return has
-}
-
-// waits says whether a session does.
-func (t *turns) waits(id cofferdam.SessionID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.queue, func(p *place) bool { return p.id == id })
 }
 
 // wanted says whether somebody would have the turn of this session if it gave

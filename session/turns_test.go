@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"cofferdam"
@@ -93,7 +94,8 @@ func TestLeavingTheQueue(t *testing.T) {
 }
 
 // TestProjectsTakeTurns: one project's many sessions do not keep another's few
-// waiting: the projects come one after the other, and of each who came first.
+// waiting, nor one organisation's many projects another's one: organisations come one
+// after the other, so do the projects of each, and of a project who came first.
 func TestProjectsTakeTurns(t *testing.T) {
 	other := cofferdam.Scope{Organization: "o-1", Project: "p-2"}
 	third := cofferdam.Scope{Organization: "o-2", Project: "p-1"} // ids of projects are compared with their organisation
@@ -115,7 +117,7 @@ func TestProjectsTakeTurns(t *testing.T) {
 			}
 		}
 	}
-	if want := []cofferdam.SessionID{"s-5", "s-7", "s-1", "s-6", "s-2", "s-3", "s-4"}; !slices.Equal(order, want) {
+	if want := []cofferdam.SessionID{"s-7", "s-5", "s-1", "s-6", "s-2", "s-3", "s-4"}; !slices.Equal(order, want) {
 		t.Errorf("they came as %v, want %v", order, want)
 	}
 	if len(s.served) != 0 {
@@ -146,5 +148,89 @@ func TestTurnsOfOneProject(t *testing.T) {
 	s.give("s-1")
 	if !second.comes() {
 		t.Error("nobody has the turn")
+	}
+}
+
+// TestPlaceInTheQueue: where one stands is told as it is now, of its own project
+// alone: how many of others run or wait changes no word.
+func TestPlaceInTheQueue(t *testing.T) {
+	other := cofferdam.Scope{Organization: "o-2", Project: "p-9"}
+	tell := func(crowd int) (told []string) {
+		s := newTurns(2, 0)
+		s.take("s-1", alone, false)
+		s.take("o-0", other, false)
+		for i := range crowd { // that run all the same, and that wait
+			s.take(cofferdam.SessionID(fmt.Sprintf("r-%d", i)), other, true)
+			s.take(cofferdam.SessionID(fmt.Sprintf("w-%d", i)), other, false)
+		}
+		s.take("s-2", alone, false)
+		s.take("s-3", alone, false)
+		for _, id := range []cofferdam.SessionID{"s-1", "s-2", "s-3", "s-4"} {
+			why, since, waits := s.stands(id)
+			if waits == since.IsZero() {
+				t.Errorf("%s waits since %v: %v", id, since, waits)
+			}
+			told = append(told, why)
+		}
+		return told
+	}
+	few, many := tell(0), tell(7)
+	if !slices.Equal(few, many) {
+		t.Errorf("it tells of others: %q, %q", few, many)
+	}
+	if few[0] != "" || few[3] != "" || !strings.HasSuffix(few[1], "as many sessions run as may, 2; it is number 1 of its project's that wait") || !strings.HasSuffix(few[2], "number 2 of its project's that wait") {
+		t.Errorf("told %q", few)
+	}
+	s := newTurns(1, 0)
+	s.take("s-1", alone, false)
+	second, _ := s.take("s-2", alone, false)
+	s.take("s-3", alone, false)
+	s.leave(second)
+	if why, _, _ := s.stands("s-3"); !strings.Contains(why, "number 1 ") {
+		t.Errorf("once the one before it is gone: %q", why)
+	}
+}
+
+// TestTurnsAtOnce: three projects of two organisations take and give turns from many
+// sides at once; never do more run than may, of a project no more than its limit, and
+// everybody has a turn.
+func TestTurnsAtOnce(t *testing.T) {
+	s := newTurns(4, 2)
+	scopes := []cofferdam.Scope{alone, {Organization: "o-1", Project: "p-2"}, {Organization: "o-2", Project: "p-1"}}
+	var mu sync.Mutex
+	running, done := map[cofferdam.Scope]int{}, 0
+	var all sync.WaitGroup
+	for n := range 300 {
+		scope, id := scopes[n%3], cofferdam.SessionID(fmt.Sprintf("s-%d", n))
+		all.Go(func() {
+			p, _ := s.take(id, scope, false)
+			if p != nil && n%7 == 0 { // who waits no longer
+				s.leave(p)
+				return
+			}
+			if p != nil {
+				<-p.ready
+			}
+			mu.Lock()
+			running[scope]++
+			sum := 0
+			for _, of := range scopes {
+				sum += running[of]
+			}
+			if sum > 4 || running[scope] > 2 {
+				t.Errorf("%d run, of one project %d", sum, running[scope])
+			}
+			mu.Unlock()
+			s.stands(id)
+			mu.Lock()
+			running[scope]--
+			done++
+			mu.Unlock()
+			s.give(id)
+		})
+	}
+	all.Wait()
+	if len(s.held) != 0 || len(s.queue) != 0 || len(s.served) != 0 || done < 300*6/7 {
+		t.Errorf("left: %v, %d, %v; %d had a turn", s.held, len(s.queue), s.served, done)
 	}
 }

@@ -159,7 +159,7 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.plan.Phase == gateway.Proof {
 		return a.runChecks(ctx)
 	}
-	a.back.begin()
+	a.restoring.begin()
 	if a.adapter.Brain {
 		return brain{a}.run(ctx)
 	}

@@ -194,6 +194,8 @@ func (p *progress) happened(e cofferdam.Event) {
 			p.plain = map[cofferdam.SessionID]bool{}
 		}
 		p.plain[e.Session] = e.Fields["reader"] == "lines"
+	case e.Kind == cofferdam.EventBudgetWarn, e.Kind == cofferdam.EventSessionStuck:
+		p.print(fmt.Sprintf("%s warning: %s", p.task.Short(), e.Fields["text"]))
 	case e.Kind == cofferdam.EventTaskMessage:
 		p.print(fmt.Sprintf("%s is told by %s: %s", p.task.Short(), e.Actor.Name, e.Fields["text"]))
 	case e.Kind == cofferdam.EventExecOutput && p.plain[e.Session]: // others say in events what they do

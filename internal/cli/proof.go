@@ -28,7 +28,7 @@ func newProofView(a *app) *cobra.Command {
 			}
 			return exactly("TASK")(c, args)
 		},
-		Long:    "Show the signed receipt for a task's commit; with --key, the public key that checks receipts and exports." + calling(),
+		Long:    "Show the signed receipt for a task's commit: what the checks did, by which policies its sessions were judged, what people let pass, its scope and its budget. With --key, the public key that checks receipts and exports." + calling(),
 		Example: "  cofferdam proof view t-1\n  cofferdam proof view --key > cofferdam.pub",
 		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
 			if key {
@@ -38,13 +38,25 @@ func newProofView(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			public, err := cl.Key(c.Context())
+			if err != nil {
+				return err
+			}
+			signed, err := proof.OpenReceipt(r.Note, public)
+			if err != nil {
+				return err
+			}
 			if a.json {
-				return a.object(r)
+				return a.object(struct {
+					client.Receipt
+					Terms *proof.Terms `json:"terms,omitempty"`
+				}{r, signed.Terms})
 			}
 			if err := a.labels([]label{{"receipt", string(r.ID)}, {"task", string(r.Task)}, {"commit", string(r.Commit)}, {"base", string(r.Report.Base)}, {"created", stamp(r.Created)}}); err != nil {
 				return err
 			}
 			changes{a}.showProof(&r.Report)
+			a.showTerms(signed, nil)
 			return nil
 		}),
 	}
@@ -133,7 +145,7 @@ func (a *app) verify(r io.Reader, public string) error {
 	if err := a.labels([]label{
 		{"verified", strings.Join([]string{
 			count(report.Events, "event") + " of " + count(len(report.Sessions), "session"),
-			count(report.Entries, "event") + " of the host", count(len(report.Receipts), "receipt"),
+			count(report.Entries, "event") + " of the host", count(len(report.Policies), "version")+" of policies", count(len(report.Receipts), "receipt"),
 		}, ", ")},
 		{"task", string(report.Task)},
 		{"exported", stamp(report.Exported)},
@@ -144,8 +156,15 @@ func (a *app) verify(r io.Reader, public string) error {
 	for _, s := range report.Sessions {
 		fmt.Fprintf(a.Out, "  session %s: %d events, sealed %s\n", clean(string(s.Session)), s.Events, stamp(s.Time))
 	}
+	for _, p := range report.Policies {
+		whose := "project"
+		if p.Project == "" {
+			whose = "organisation"
+		}
+		fmt.Fprintf(a.Out, "  version %d of the %s's policy: %s, proposed by %s, taken by %s at %s\n", p.Version, whose, clean(short(string(p.Digest))), clean(p.ProposedBy), clean(p.DecidedBy), stamp(p.Time))
+	}
 	for _, receipt := range report.Receipts {
-		if err := a.showReceipt(receipt); err != nil {
+		if err := a.showReceipt(receipt, report.Policies); err != nil {
 			return err
 		}
 	}
@@ -164,10 +183,10 @@ func (a *app) verifyReceipt(r io.Reader, public string) error {
 	if a.json {
 		return a.object(receipt)
 	}
-	return a.showReceipt(receipt)
+	return a.showReceipt(receipt, nil)
 }
 
-func (a *app) showReceipt(r proof.Receipt) error {
+func (a *app) showReceipt(r proof.Receipt, known []proof.PolicyChange) error {
 	report := r.Report()
 	word := "held"
 	if !report.Held {
@@ -177,5 +196,6 @@ func (a *app) showReceipt(r proof.Receipt) error {
 		word += ", regression only"
 	}
 	_, err := fmt.Fprintf(a.Out, "  receipt for %s on %s: %s, %s\n", clean(short(string(report.Commit))), clean(short(string(report.Base))), count(len(report.Checks), "check"), word)
+	a.showTerms(r, known)
 	return err
 }

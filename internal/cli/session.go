@@ -130,6 +130,9 @@ func lifeLabels(l *cofferdam.BoxLife) []label {
 	if l == nil {
 		return nil
 	}
+	if l.State == cofferdam.BoxQueued {
+		return []label{{"box", fmt.Sprintf("none since %s: %s", stamp(l.Since), l.Reason)}}
+	}
 	list := []label{{"box", fmt.Sprintf("%s since %s: %s (change %d, by %s)", l.State, stamp(l.Since), l.Reason, l.Sequence, l.Actor)}, {"lives until", stamp(l.Ends)}}
 	for i, j := range l.Jobs {
 		if i == shownJobs {

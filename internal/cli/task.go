@@ -322,7 +322,11 @@ func (a *app) tasks(all []cofferdam.Task) error {
 	return items(a, "cofferdam/task-list/v1", all, func(t cofferdam.Task) string { return string(t.ID) },
 		[]string{"TASK", "STATE", "REPO", "AGENT", "TEXT", "AGE"}, func(t cofferdam.Task) []string {
 			first, _, _ := strings.Cut(t.Request.Text, "\n")
-			return []string{t.Short(), string(t.State), t.Request.Repo, t.Request.Agent, cut(first, 36), age(t.Created)}
+			state := string(t.State)
+			if t.Waits != "" {
+				state += ", waits its turn"
+			}
+			return []string{t.Short(), state, t.Request.Repo, t.Request.Agent, cut(first, 36), age(t.Created)}
 		})
 }
 
@@ -362,6 +366,7 @@ func taskLabels(t cofferdam.Task) []label {
 		{"state", string(t.State)},
 		{"reason", t.Reason},
 		{"comment", t.Comment},
+		{"turn", t.Waits},
 		{"text", cut(strings.TrimSpace(t.Request.Text), 2000)},
 		{"repository", t.Request.Repo},
 		{"agent", t.Request.Agent},

@@ -243,7 +243,7 @@ func (s *server) service() *service.Service {
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
 		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images}, Workspaces: s.workspaces, Sandboxes: s.sessions,
 		CheckUpstream: s.checkUpstream, Agents: s.known, NeedsModel: s.needsModel, Hears: s.hears, Presets: s.presets, Budget: s.Budget, MaxBudget: s.MaxBudget, ProjectBudgets: s.ProjectBudgets,
-		Rest: s.Rest(), Life: s.sessions.Life,
+		Rest: s.Rest(), Life: s.sessions.Life, Waits: s.sessions.Waits,
 		Tier:      s.tier,
 		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
 		PublicKey: s.signer.Public(),

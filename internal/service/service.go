@@ -147,6 +147,9 @@ type Options struct {
 	Rest           cofferdam.Rest // of sessions; a task may ask for less
 	// Life says where the box of a session stands that runs here, NotFound if it does not; nil: not said.
 	Life func(ctx context.Context, id cofferdam.SessionID) (cofferdam.BoxLife, error)
+	// Waits says why a session waits for its turn, and at which place of its
+	// project's, "" if it does not; nil: not said.
+	Waits func(id cofferdam.SessionID) string
 	// Tier says which tier the boxes of a task that asks for one get, or why it
 	// gets none; nil takes what is asked.
 	Tier      func(ctx context.Context, asked string) (string, error)

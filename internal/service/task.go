@@ -217,7 +217,16 @@ func (s *Service) Task(ctx context.Context, name string) (cofferdam.Task, error)
 	if err := s.may(ctx, "service.Task"); err != nil {
 		return cofferdam.Task{}, err
 	}
-	return s.Tasks.Get(ctx, s.scope(ctx), name)
+	t, err := s.Tasks.Get(ctx, s.scope(ctx), name)
+	return s.inTurn(t), err
+}
+
+// inTurn says of a task whether it waits for its turn.
+func (s *Service) inTurn(t cofferdam.Task) cofferdam.Task {
+	if n := len(t.Sessions); n > 0 && s.Waits != nil && !t.State.Ended() {
+		t.Waits = s.Waits(t.Sessions[n-1])
+	}
+	return t
 }
 
 // ListTasks returns tasks, newest first.
@@ -225,7 +234,11 @@ func (s *Service) ListTasks(ctx context.Context, f task.Filter) ([]cofferdam.Tas
 	if err := s.may(ctx, "service.ListTasks"); err != nil {
 		return nil, err
 	}
-	return s.Tasks.List(ctx, s.scope(ctx), f)
+	all, err := s.Tasks.List(ctx, s.scope(ctx), f)
+	for i, t := range all {
+		all[i] = s.inTurn(t)
+	}
+	return all, err
 }
 
 // CancelTask ends a task now.

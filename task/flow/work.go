@@ -159,6 +159,9 @@ func (s *steps) receipt(ctx context.Context, t cofferdam.Task, res session.Resul
 		return task.Receipt{}, fmt.Errorf("signing receipt of %s: a session before has no result", t.Short())
 	}
 	r := statement(t, *base, *work, res)
+	if r.Terms.Used, err = s.o.Store.TaskUsage(ctx, t.ID); err != nil {
+		return task.Receipt{}, err
+	}
 	note, err := s.o.Signer.Sign(r)
 	if err != nil {
 		return task.Receipt{}, fmt.Errorf("signing receipt of %s: %w", t.Short(), err)
@@ -185,6 +188,7 @@ func statement(t cofferdam.Task, base, work, res session.Result) proof.Receipt {
 		Task: t.ID, Number: t.Number, Attempt: t.Attempt, Repo: t.Repo, Branch: t.Branch, Base: t.BaseAt, Commit: t.Head,
 		Environment: res.Box.Environment, Image: res.Box.Image, Tier: res.Box.Tier, Kernel: res.Box.Kernel, Policy: res.Box.Policy,
 		RegressionOnly: t.RegressionOnly, Time: res.Sealed.Time,
+		Terms: &proof.Terms{Contract: t.Request.Contract, Budget: t.Request.Budget},
 	}
 	for i, c := range t.Request.Checks {
 		before, after := base.Checks[i], res.Checks[i]
@@ -193,6 +197,10 @@ func statement(t cofferdam.Task, base, work, res session.Result) proof.Receipt {
 		})
 	}
 	for _, run := range []session.Result{work, base, res} {
+		r.Terms.Judged = append(r.Terms.Judged, run.Judged...)
+		r.Terms.Passed = append(r.Terms.Passed, run.Passed...)
+		r.Terms.Strays.Refused += run.Strays.Refused
+		r.Terms.Strays.Marked = append(r.Terms.Strays.Marked, run.Strays.Marked...)
 		r.Sessions = append(r.Sessions, proof.Head{Session: run.Session, Size: run.Sealed.Size, Root: run.Sealed.Root, Time: run.Sealed.Time})
 	}
 	return r
