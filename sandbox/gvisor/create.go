@@ -84,7 +84,7 @@ func (d *Driver) make(ctx context.Context, spec sandbox.Spec) (*box, error) {
 
 func (d *Driver) newBox(spec sandbox.Spec) *box {
 	b := &box{
-		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
+		d: d, Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, Life: sandbox.NewLife(), spec: spec, name: spec.ID, created: time.Now(),
 		dir: d.boxDir(spec.ID),
 	}
 	b.meter.Look = b.look

@@ -50,8 +50,8 @@ type Options struct {
 // Driver makes boxes of the gvisor tier. One process uses one root; whoever
 // calls New sees to that.
 type Driver struct {
-	sandbox.Lacks
 	*sandbox.Book[*box]
+	snapshot.Calls
 	o         Options
 	state     string // gVisor's own files; a short path, since there are sockets in it
 	conf      *config.Config
@@ -88,9 +88,10 @@ func New(o Options) (*Driver, error) {
 	sum := sha256.Sum256([]byte(o.Root))
 	name := "cofferdam-" + hex.EncodeToString(sum[:4])
 	state := runFolder(o, name)
-	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.GVisor}, o: o, state: state, flags: flags(state), patience: startPatience, roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
+	d := &Driver{o: o, state: state, flags: flags(state), patience: startPatience, roots: map[string]int{}, Book: sandbox.NewBook[*box]("gvisor", maxBoxes)}
 	d.projects = quota.New(sum[:])
 	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshots"), string(sandbox.GVisor)
+	d.Calls = snapshot.Calls{Of: &d.snapshots, Find: d.find}
 	silenceLibrary()
 	var err error
 	// An error here is a finding of Check, and Create refuses, or boxes are watched.

@@ -8,37 +8,19 @@ import (
 	"cofferdam/sandbox/snapshot"
 )
 
-// Snapshots returns every snapshot that is whole.
-func (d *Driver) Snapshots(ctx context.Context) ([]sandbox.Snapshot, error) {
-	return d.snapshots.Snapshots(ctx)
-}
-
-// SignSnapshot keeps a note beside a snapshot.
-func (d *Driver) SignSnapshot(ctx context.Context, id sandbox.SnapshotID, note []byte) error {
-	return d.snapshots.SignSnapshot(ctx, id, note)
-}
-
-// RemoveSnapshot removes a snapshot; boxes made from it have copies.
-func (d *Driver) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
-	return d.snapshots.Remove(id)
-}
-
-// Differences compares workspaces. No kernel mounts their disks for that: they were
-// written by one that is the agent's neighbour.
-func (d *Driver) Differences(ctx context.Context, c sandbox.Compare) (sandbox.Differences, error) {
-	return d.snapshots.Differences(ctx, c, func(ctx context.Context) (*snapshot.Stored, error) {
-		found, err := d.Open(ctx, c.Box)
-		if err != nil {
-			return nil, err
-		}
-		b := found.(*box)
-		if b.spec.Scope != c.Scope { // who is not told that it is there
-			return nil, &cofferdam.Error{Op: "microvm.Differences", Kind: cofferdam.NotFound, Subject: "box " + string(c.Box), Reason: "there is no such box"}
-		}
+// find finds a box for a comparison of workspaces. No kernel mounts its disk for that:
+// it was written by one that is the agent's neighbour.
+func (d *Driver) find(ctx context.Context, id cofferdam.BoxID) (cofferdam.Scope, snapshot.Taker, error) {
+	found, err := d.Open(ctx, id)
+	if err != nil {
+		return cofferdam.Scope{}, nil, err
+	}
+	b := found.(*box)
+	return b.spec.Scope, func(ctx context.Context, t sandbox.Take) (*snapshot.Stored, error) {
 		b.step.Lock()
 		defer b.step.Unlock()
-		return takeOf(ctx, b, sandbox.Take{ID: sandbox.SnapshotID(cofferdam.NewID("s"))})
-	})
+		return takeOf(ctx, b, t)
+	}, nil
 }
 
 // RestoreWorkspace puts a kept workspace back.

@@ -68,6 +68,7 @@ type Options struct {
 // of tier microvm-emulated. One process uses one root.
 type Driver struct {
 	*sandbox.Book[*box]
+	snapshot.Calls
 	o         Options
 	monitor   vmm.Monitor
 	checker   checker
@@ -104,6 +105,7 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{o: o, monitor: monitor, Book: sandbox.NewBook[*box]("microvm", maxBoxes)}
 	d.checker.d = d
 	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshot"), "microvm"
+	d.Calls = snapshot.Calls{Of: &d.snapshots, Find: d.find}
 	d.groups, err = cgroup.Find(cgroup.Root, "/cofferdam-vm-"+hashed([]byte(o.Root))[:8], controllers) // what is missing is a finding of Check
 	if err := cmp.Or(d.prepare(), d.openWorkspaces()); err != nil {
 		return nil, &cofferdam.Error{

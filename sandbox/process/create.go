@@ -40,7 +40,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Box, er
 		return nil, err
 	}
 	b := &box{
-		d: d, Lacks: d.Lacks, Life: sandbox.NewLife(), spec: spec, created: time.Now(),
+		d: d, Lacks: sandbox.Lacks{Tier: sandbox.Process}, Life: sandbox.NewLife(), spec: spec, created: time.Now(),
 		dir: filepath.Join(d.o.Root, "boxes", string(spec.ID)),
 	}
 	b.meter.Look = b.look

@@ -43,8 +43,8 @@ type Options struct {
 // Driver makes boxes of the process tier, as root or as uid 0 of an ordinary
 // user's namespace. One process uses one root; whoever calls New sees to that.
 type Driver struct {
-	sandbox.Lacks
 	*sandbox.Book[*box]
+	snapshot.Calls
 	o        Options
 	groups   cgroup.Groups
 	watched  bool // there are no control groups
@@ -70,7 +70,7 @@ func New(o Options) (*Driver, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	sum := sha256.Sum256([]byte(o.Root))
-	d := &Driver{Lacks: sandbox.Lacks{Tier: sandbox.Process}, o: o, projects: quota.New(sum[:]), Book: sandbox.NewBook[*box]("process", maxBoxes)}
+	d := &Driver{o: o, projects: quota.New(sum[:]), Book: sandbox.NewBook[*box]("process", maxBoxes)}
 	// An error here is a finding of Check, and Create refuses.
 	var err error
 	d.groups, err = cgroup.Find(cgroup.Root, "/cofferdam-process-"+hex.EncodeToString(sum[:4]), controllers)
@@ -79,6 +79,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d.checker = newChecker(o)
 	d.snapshots.Dir, d.snapshots.Tier = filepath.Join(o.Root, "snapshots"), string(sandbox.Process)
+	d.Calls = snapshot.Calls{Of: &d.snapshots, Find: d.find}
 	err = d.prepare()
 	if err == nil {
 		make := volume.Make

@@ -10,37 +10,17 @@ import (
 	"cofferdam/sandbox/difference"
 )
 
-// Differences compares the workspaces of two snapshots; now takes, and does not keep,
-// what stands for that of the box that c names, if it is of c's scope.
-func (st *Store) Differences(ctx context.Context, c sandbox.Compare, now func(context.Context) (*Stored, error)) (d sandbox.Differences, err error) {
-	const call = "Differences"
-	if (c.To == "") == (c.Box == "") {
-		return d, sandbox.Refuse(st.op(call), "snapshot "+string(c.From), "neither with one snapshot nor with one box", "name one of the two")
-	}
-	from, release, err := st.Open(ctx, c.Scope, c.From, "")
-	if err != nil {
-		return d, err
-	}
-	defer release()
-	var to *Stored
-	if c.To != "" {
-		var release func()
-		if to, release, err = st.Open(ctx, c.Scope, c.To, ""); err != nil {
-			return d, err
-		}
-		defer release()
-	} else {
-		if to, err = now(ctx); err != nil {
-			return d, err
-		}
-		defer func() { err = errors.Join(err, st.Drop(to)) }()
-	}
+// opDifferences stands in the errors of a comparison.
+const opDifferences = "Differences"
+
+// compare compares the workspaces of two snapshots that were proved.
+func (st *Store) compare(ctx context.Context, c sandbox.Compare, from, to *Stored) (d sandbox.Differences, err error) {
 	if c.To == c.From { // it was proved, and that was all to be asked of it
 		return d, nil
 	}
 	d, err = difference.Of(ctx, from.workspace(), to.workspace())
 	if err != nil {
-		return sandbox.Differences{}, explain(st.op(call), c, err)
+		return sandbox.Differences{}, explain(st.op(opDifferences), c, err)
 	}
 	return d, nil
 }

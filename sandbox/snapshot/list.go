@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,7 @@ import (
 	"cofferdam/sandbox"
 )
 
-// noteFile holds what SignSnapshot was given: it is no part of what the digest covers.
+// noteFile holds what Sign was given: it is no part of what the digest covers.
 const noteFile = "note"
 
 // isSaid says whether a file of a snapshot's folder is what is said of the snapshot,
@@ -25,15 +24,15 @@ func isSaid(name string) bool {
 	return name == description || name == noteFile || name == noteFile+unfinished
 }
 
-// Snapshots returns all that are whole, the oldest first. One whose description is
-// not its own is listed by its id alone, so that it can be removed.
-func (st *Store) Snapshots(context.Context) ([]sandbox.Snapshot, error) {
+// List returns all that are whole, the oldest first. One whose description is not its
+// own is listed by its id alone, so that it can be removed.
+func (st *Store) List() ([]sandbox.Snapshot, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.read()
 }
 
-// read is Snapshots. mu is held.
+// read is List. mu is held.
 func (st *Store) read() ([]sandbox.Snapshot, error) {
 	entries, err := os.ReadDir(st.Dir)
 	if err != nil {
@@ -76,8 +75,8 @@ func (st *Store) note(id sandbox.SnapshotID) []byte {
 	return note[:n]
 }
 
-// SignSnapshot keeps a note beside a snapshot.
-func (st *Store) SignSnapshot(_ context.Context, id sandbox.SnapshotID, note []byte) error {
+// Sign keeps a note beside a snapshot.
+func (st *Store) Sign(id sandbox.SnapshotID, note []byte) error {
 	const call = "SignSnapshot"
 	if err := sandbox.CheckSnapshotID(st.op(call), id); err != nil {
 		return err

@@ -32,7 +32,7 @@ func keepOf(st *Store, t *testing.T, l sandbox.Label, spare sandbox.SnapshotID) 
 // named lists what there is of a session.
 func named(t *testing.T, st *Store) string {
 	t.Helper()
-	all, err := st.Snapshots(t.Context())
+	all, err := st.List()
 	must(t, err)
 	var names []string
 	for _, s := range all {
@@ -124,11 +124,11 @@ func TestManifest(t *testing.T) {
 	other, err := keepOf(st, t, label(1, false), "")
 	must(t, err)
 	manifest, err := s.Manifest()
-	must(t, err, st.SignSnapshot(t.Context(), s.ID, []byte("signed")), st.SignSnapshot(t.Context(), s.ID, []byte("signed again")))
+	must(t, err, st.Sign(s.ID, []byte("signed")), st.Sign(s.ID, []byte("signed again")))
 	next := &Store{Dir: st.Dir, Tier: "test"}
 	find := func() sandbox.Snapshot {
 		t.Helper()
-		all, err := next.Snapshots(t.Context())
+		all, err := next.List()
 		must(t, err)
 		for _, x := range all {
 			if x.ID == s.ID {
@@ -169,7 +169,7 @@ func TestManifest(t *testing.T) {
 	_, _, err = next.Open(t.Context(), s.Scope, s.ID, "")
 	wantKind(t, "another one in its place", err, cofferdam.Tampered)
 	must(t, next.Remove(s.ID))
-	wantKind(t, "signing what is gone", next.SignSnapshot(t.Context(), s.ID, []byte("x")), cofferdam.NotFound)
+	wantKind(t, "signing what is gone", next.Sign(s.ID, []byte("x")), cofferdam.NotFound)
 }
 
 // TestNotes: a note is bounded, and what cannot be read is none.
@@ -177,9 +177,9 @@ func TestNotes(t *testing.T) {
 	st := newStore(t)
 	s, err := keepOf(st, t, label(0, false), "")
 	must(t, err)
-	wantKind(t, "no note", st.SignSnapshot(t.Context(), s.ID, nil), cofferdam.Invalid)
-	wantKind(t, "a long note", st.SignSnapshot(t.Context(), s.ID, make([]byte, sandbox.MaxNote+1)), cofferdam.Invalid)
-	wantKind(t, "a path", st.SignSnapshot(t.Context(), "../x", []byte("x")), cofferdam.Invalid)
+	wantKind(t, "no note", st.Sign(s.ID, nil), cofferdam.Invalid)
+	wantKind(t, "a long note", st.Sign(s.ID, make([]byte, sandbox.MaxNote+1)), cofferdam.Invalid)
+	wantKind(t, "a path", st.Sign("../x", []byte("x")), cofferdam.Invalid)
 	for name, change := range map[string]func(path string) error{
 		"a link":      func(path string) error { return os.Symlink(s.Path(description), path) },
 		"a folder":    func(path string) error { return os.Mkdir(path, 0o700) },
@@ -188,7 +188,7 @@ func TestNotes(t *testing.T) {
 		"not written": func(string) error { return nil },
 	} {
 		must(t, os.RemoveAll(s.Path(noteFile)), change(s.Path(noteFile)))
-		all, err := st.Snapshots(t.Context())
+		all, err := st.List()
 		if err != nil || len(all) != 1 || all[0].Note != nil {
 			t.Errorf("%s: %+v, %v", name, all, err)
 		}

@@ -70,8 +70,10 @@ type Store struct {
 	readers map[sandbox.SnapshotID]int     // who uses each; guarded by mu
 	removed map[sandbox.SnapshotID]bool    // goes with its last reader; guarded by mu
 
-	proving sync.Mutex
-	proved  map[string]cofferdam.Digest // of what was read, by the numbers and times of its files; guarded by proving
+	proving sync.Mutex // one is read at a time; never locked while mu is held
+
+	known  sync.Mutex
+	proved map[string]cofferdam.Digest // of what was read, by the numbers and times of its files; guarded by known
 }
 
 // Sweep makes the folder, and removes what an earlier process left half made.
@@ -251,8 +253,6 @@ func (st *Store) Keep(ctx context.Context, s *Stored) error {
 	if s.instead != "" {
 		_ = st.remove(s.instead) // what cannot go now goes with the next one
 	}
-	st.proving.Lock()
-	defer st.proving.Unlock()
 	st.remember(stamp, s.Digest)
 	return nil
 }
@@ -379,15 +379,14 @@ func (st *Store) giveBack(id sandbox.SnapshotID) {
 // nobody touched since they were last read are not read again: the kernel keeps
 // when that was.
 func (st *Store) prove(ctx context.Context, s *Stored, said []byte) error {
-	st.proving.Lock()
-	defer st.proving.Unlock()
-	files, err := stampOf(s.dir)
-	if err != nil {
+	if _, known, err := st.stamped(s, said); known || err != nil {
 		return err
 	}
-	stamp := whole(files, said)
-	if known, ok := st.proved[stamp]; ok && known == s.Digest {
-		return nil
+	st.proving.Lock()
+	defer st.proving.Unlock()
+	stamp, known, err := st.stamped(s, said) // who waited for the same one does not read it again
+	if known || err != nil {
+		return err
 	}
 	found, err := s.digest(ctx)
 	if err != nil {
@@ -400,9 +399,24 @@ func (st *Store) prove(ctx context.Context, s *Stored, said []byte) error {
 	return nil
 }
 
-// remember says that what has this stamp was read and has this digest. proving
-// is held.
+// stamped returns the stamp of a snapshot, and whether what has it was read and had
+// the digest of the snapshot.
+func (st *Store) stamped(s *Stored, said []byte) (stamp string, known bool, err error) {
+	files, err := stampOf(s.dir)
+	if err != nil {
+		return "", false, err
+	}
+	stamp = whole(files, said)
+	st.known.Lock()
+	defer st.known.Unlock()
+	d, known := st.proved[stamp]
+	return stamp, known && d == s.Digest, nil
+}
+
+// remember says that what has this stamp was read and has this digest.
 func (st *Store) remember(stamp string, d cofferdam.Digest) {
+	st.known.Lock()
+	defer st.known.Unlock()
 	if st.proved == nil || len(st.proved) >= MaxSnapshots {
 		st.proved = map[string]cofferdam.Digest{}
 	}

@@ -170,6 +170,34 @@ func TestReadOnce(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsForAProof: while a snapshot is read to be proved, which takes as long
+// as it is large, others are taken, listed, kept and opened.
+func TestNobodyWaitsForAProof(t *testing.T) {
+	st := newStore(t)
+	s := keep(t, st, newID())
+	st.proving.Lock()
+	defer st.proving.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		other, err := st.Add(sandbox.Take{ID: newID(), Memory: true}, sandbox.Spec{}, 0)
+		if err == nil {
+			err = errors.Join(fill(other), st.Keep(t.Context(), other))
+		}
+		_, lerr := st.List()
+		_, release, oerr := st.Open(t.Context(), cofferdam.Scope{}, s.ID, "")
+		if oerr == nil {
+			release()
+		}
+		done <- errors.Join(err, lerr, oerr)
+	}()
+	select {
+	case err := <-done:
+		must(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("they wait for it")
+	}
+}
+
 // TestBounds: ids that are none, too many snapshots, and more bytes than the
 // disk has, what is being taken included.
 func TestBounds(t *testing.T) {

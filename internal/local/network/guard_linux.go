@@ -34,7 +34,7 @@ func (s Setup) admit(e cofferdam.Event) error {
 
 // frozenTick is how often a program is looked at, which is lost if it stands still at
 // two looks in a row.
-const frozenTick = time.Second
+const frozenTick = 1 * time.Second
 
 // watch looks whether somebody has stopped a process, and then calls kill. What it
 // returns ends that, and says whether it did.
