@@ -2,9 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -184,8 +186,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestConfigView: every setting is shown with its value and where it comes from, on
-// a terminal too, and a hidden one is not.
+// TestConfigView: every setting is shown with its value and where it comes from, in
+// one column, on a terminal too, and a hidden one is not.
 func TestConfigView(t *testing.T) {
 	b := newBench(t)
 	b.terminal = true
@@ -195,8 +197,17 @@ func TestConfigView(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := b.good("config", "view", "--config", file, "--listen", "off")
-	for _, want := range []string{"file:         " + file + "\n", "tier:         process  (environment)\n", "parallel:     3  (file)\n", "listen:       -  (flag)\n", "agent-timeout: 1h0m0s  (default)\n", "server:       http://127"} {
-		if !strings.Contains(out, want) {
+	at := 0
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(line, ":")
+		begins := len(name) + 1 + len(value) - len(strings.TrimLeft(value, " "))
+		if at = cmp.Or(at, begins); begins != at {
+			t.Errorf("a value in column %d, the first in %d: %s", begins, at, line)
+		}
+	}
+	plain := regexp.MustCompile(`: +`).ReplaceAllString(out, ": ")
+	for _, want := range []string{"file: " + file + "\n", "tier: process  (environment)\n", "parallel: 3  (file)\n", "listen: -  (flag)\n", "agent-timeout: 1h0m0s  (default)\n", "server: http://127"} {
+		if !strings.Contains(plain, want) {
 			t.Errorf("it lacks %q:\n%s", want, out)
 		}
 	}

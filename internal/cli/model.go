@@ -40,7 +40,7 @@ func newModelAdd(a *app) *cobra.Command {
 				return err
 			}
 			if !r.NoKey {
-				if r.Key, err = a.readSecret(file, "key"); err != nil {
+				if r.Key, err = a.readSecret(file, "key", "cofferdam model add "+r.Name+" < key.txt; or say --no-key, if the server asks for none"); err != nil {
 					return err
 				}
 			}

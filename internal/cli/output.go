@@ -148,13 +148,19 @@ func (a *app) table(head []string, rows [][]string) error {
 // label is one line of a view.
 type label struct{ name, value string }
 
-// labels prints the lines whose value is not empty.
+// labels prints the lines whose value is not empty, their values in one column.
 func (a *app) labels(lines []label) error {
+	width := 13
+	for _, l := range lines {
+		if l.value != "" {
+			width = max(width, len(l.name)+len(":"))
+		}
+	}
 	for _, l := range lines {
 		if l.value == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(a.Out, "%-13s %s\n", l.name+":", clean(l.value)); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%-*s %s\n", width, l.name+":", clean(l.value)); err != nil {
 			return err
 		}
 	}

@@ -98,7 +98,7 @@ func (o rehearse) recorder(c *cobra.Command, a *app) (*rehearsal.Recorder, error
 			return nil, cofferdamError("environment variable "+o.keyEnv, "it has no key", "set it for this command, or use --key-file")
 		}
 	case o.keyFile != "":
-		if r.Key, err = a.readSecret(o.keyFile, "key"); err != nil {
+		if r.Key, err = a.readSecret(o.keyFile, "key", "--key-file key.txt"); err != nil {
 			return nil, err
 		}
 	}

@@ -30,7 +30,7 @@ func newRepoAdd(a *app) *cobra.Command {
 				return usage(c, "--user needs --credential-file FILE, or - for standard input")
 			}
 			if file != "" {
-				value, err := a.readSecret(file, "credential")
+				value, err := a.readSecret(file, "credential", "cofferdam repo add "+args[0]+" "+args[1]+" --credential-file token.txt")
 				if err != nil {
 					return err
 				}
@@ -84,9 +84,9 @@ const maxSecret = 64 << 10
 
 // readSecret reads a secret from a file or stdin. There is no flag that takes
 // the value: it would show in the process list and in the shell's history.
-func (a *app) readSecret(path, noun string) (cofferdam.Sensitive, error) {
+func (a *app) readSecret(path, noun, how string) (cofferdam.Sensitive, error) {
 	if path == "-" && a.Terminal(a.In) {
-		return "", cofferdamError(noun, "would be shown while it is typed", "give it through a pipe or a file: … < key.txt")
+		return "", cofferdamError(noun, "would be shown while it is typed", "give it in a file, or through a pipe: "+how)
 	}
 	text, err := a.readText(path, maxSecret)
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *app) readSecret(path, noun string) (cofferdam.Sensitive, error) {
 	}
 	text = strings.TrimRight(text, "\r\n")
 	if text == "" {
-		return "", cofferdamError(noun, "is empty", "give it on standard input or in a file")
+		return "", cofferdamError(noun, "is empty", "give it in a file, or through a pipe: "+how)
 	}
 	return cofferdam.Sensitive(text), nil
 }

@@ -76,12 +76,26 @@ func newServe(a *app) *cobra.Command {
 				args = append(args, "--"+name+"="+value)
 			}
 			slices.Sort(args[1:])
-			err = a.Exec(server, args, a.Environ())
-			return &cofferdam.Error{Op: "cli.Serve", Kind: cofferdam.Unavailable, Subject: "starting " + server, Reason: plain(err), Hint: "make build puts all programs into bin/", Err: err}
+			return noServer(server, a.Exec(server, args, a.Environ()))
 		},
 	}
 	s.add(c)
 	return c
+}
+
+// noServer is why the server does not run.
+func noServer(server string, err error) error {
+	e := &cofferdam.Error{
+		Op: "cli.Serve", Kind: cofferdam.Unavailable, Subject: "start server", Reason: server + ": " + plain(err), Err: err,
+		Hint: "install all programs of one release together, in one folder, or name their folder with --programs; make build makes them in bin/",
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.Reason = "the program cofferdam-server is not in " + filepath.Dir(server)
+	case errors.Is(err, fs.ErrPermission):
+		e.Reason = "this user may not start " + server
+	}
+	return e
 }
 
 // execProgram replaces this process.

@@ -2,14 +2,18 @@ package cli
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"cofferdam"
 )
 
 // stateDir is short enough for sockets.
@@ -37,6 +41,22 @@ func TestServeHandsItsFlagsOn(t *testing.T) {
 	want := []string{state + "/cofferdam-server", "--config=" + file, "--debug-person-token=" + token, "--debug-person=tess", "--debug=true", "--listen=off", "--programs=" + state, "--state=" + state}
 	if code != 1 || !twoLinesAtLeast(errs) || !slices.Equal(b.executed, want) {
 		t.Errorf("exit %d\n%s\ngot  %q\nwant %q", code, errs, b.executed, want)
+	}
+}
+
+// TestServerThatIsNotThere: what is missing is said, and how one gets it.
+func TestServerThatIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	for err, want := range map[error]string{
+		&fs.PathError{Op: "exec", Path: dir, Err: fs.ErrNotExist}:   "start server: the program cofferdam-server is not in " + dir,
+		&fs.PathError{Op: "exec", Path: dir, Err: fs.ErrPermission}: "start server: this user may not start " + dir + "/cofferdam-server",
+		syscall.ENOENT:  "the program cofferdam-server is not in " + dir,
+		syscall.ENOEXEC: "exec format error",
+	} {
+		got := noServer(filepath.Join(dir, "cofferdam-server"), err)
+		if !strings.Contains(got.Error(), want) || !strings.Contains(cofferdam.HintOf(got), "in one folder") {
+			t.Errorf("%v (%s), want %s", got, cofferdam.HintOf(got), want)
+		}
 	}
 }
 

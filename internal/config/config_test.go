@@ -159,6 +159,12 @@ model = 7
 	if want := strings.Join(wants, "; "); err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
 		t.Errorf("%v\nwant %s", err, want)
 	}
+	for _, text := range []string{"\n[colour.dark]\nred = 1\n", "\ncolour.dark.red = 1\n"} { // named only by what is in it
+		_, err := Load(map[string]string{"config": write(t, "c.toml", text, 0o600)}, none)
+		if want := `line 2: unknown key "colour`; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
 	_, err = LoadClient(map[string]string{"config": write(t, "d.toml", "servr = \"x\"\ntoken_file = 1\n", 0o600)}, none)
 	if want := `line 1: unknown key "servr"; line 2: key "token_file": wrong type`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v\nwant %s", err, want)

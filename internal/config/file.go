@@ -212,9 +212,18 @@ func at(err error) error {
 	return err
 }
 
-// keyLines maps every key, dotted, to its line.
+// keyLines maps every key, dotted, to its line; a table that is only named by one below
+// it is where that is named first.
 func keyLines(data []byte) map[string]int {
 	lines := map[string]int{}
+	found := func(key []string, line int) {
+		for i := 1; i < len(key); i++ {
+			if above := strings.Join(key[:i], "."); lines[above] == 0 {
+				lines[above] = line
+			}
+		}
+		lines[strings.Join(key, ".")] = line
+	}
 	var p unstable.Parser
 	p.Reset(data)
 	var table []string
@@ -232,10 +241,9 @@ func keyLines(data []byte) map[string]int {
 		switch e.Kind {
 		case unstable.Table, unstable.ArrayTable:
 			table = key
-			lines[strings.Join(key, ".")] = line
+			found(key, line)
 		case unstable.KeyValue:
-			full := append(slices.Clone(table), key...)
-			lines[strings.Join(full, ".")] = line
+			found(append(slices.Clone(table), key...), line)
 		}
 	}
 	return lines

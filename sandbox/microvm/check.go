@@ -142,7 +142,7 @@ func (d *Driver) Check(ctx context.Context) ([]sandbox.Finding, error) {
 		whole = whole && f.Level != sandbox.Fail
 		list = append(list, f)
 	}
-	if whole {
+	if whole || d.o.User { // that it is root's is so whatever else is missing
 		f := probe{"microvm-kvm", d.checker.kvm}.finding(ctx)
 		if f.Level == sandbox.Fail {
 			f.Level = sandbox.Warn
@@ -183,8 +183,8 @@ func (c *checker) tierLacks(ctx context.Context, t sandbox.Tier) []sandbox.Findi
 	if t != sandbox.MicroVM {
 		return list
 	}
-	if len(list) == 0 {
-		list = c.failing(ctx, []probe{{"microvm-kvm", c.kvm}})
+	if len(list) == 0 || c.d.o.User {
+		list = append(c.failing(ctx, []probe{{"microvm-kvm", c.kvm}}), list...)
 	}
 	for _, f := range hostFindings(cmp.Or(c.host, "/")) {
 		if f.Level == sandbox.Fail {

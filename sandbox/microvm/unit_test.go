@@ -103,6 +103,26 @@ func (m *brokenMonitor) Start(context.Context, vmm.Machine) (vmm.Running, error)
 	return nil, errors.New("KVM accepts no kernel")
 }
 
+// TestUserIsToldWhatIsRoots: an ordinary user hears that a machine on hardware is root's
+// to have also where something else is missing, which mending would not help.
+func TestUserIsToldWhatIsRoots(t *testing.T) {
+	d := newDriver(t)
+	d.o.User, d.o.Kernel = true, filepath.Join(t.TempDir(), "vmlinuz")
+	list, err := d.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range [][]sandbox.Finding{list, d.checker.tierLacks(t.Context(), sandbox.MicroVM)} {
+		i := slices.IndexFunc(of, func(f sandbox.Finding) bool { return f.Name == "microvm-kvm" })
+		if i < 0 || of[i].Level == sandbox.OK || !strings.Contains(of[i].Detail, "only root") || !strings.Contains(of[i].Fix, "as root") {
+			t.Errorf("%+v", of)
+		}
+		if !slices.ContainsFunc(of, func(f sandbox.Finding) bool { return f.Name == "microvm-kernel" && f.Level == sandbox.Fail }) {
+			t.Errorf("control: nothing else is missing: %+v", of)
+		}
+	}
+}
+
 // TestKVMIsProved wants a proof before tier microvm is offered, and asks the
 // host again when it was started anew.
 func TestKVMIsProved(t *testing.T) {
