@@ -44,6 +44,8 @@ func TestPushBeyondTheScope(t *testing.T) {
 		"a name with a line in it": {func(t *testing.T, _ *world, dir string) {
 			commit(t, dir, "src\nother.txt", "x\n")
 		}, false},
+		"a folder that begins with a line break": {func(t *testing.T, _ *world, dir string) { commit(t, dir, "\nsrc/x", "x\n") }, false},
+		"a name that ends with one":              {func(t *testing.T, _ *world, dir string) { commit(t, dir, "README\n", "x\n") }, false},
 		"taken back": {func(t *testing.T, _ *world, dir string) {
 			commit(t, dir, "ci.yml", "x\n")
 			must(t, dir, "rm", "-q", "ci.yml")
@@ -102,6 +104,31 @@ func TestPushBeyondTheScope(t *testing.T) {
 				t.Errorf("on record: %+v", last)
 			}
 		})
+	}
+}
+
+// TestScopeOfWhatABranchHas: what a branch of an attempt has already, whoever pushed
+// it and under whatever scope, is no part of the repository's own history: a push
+// on top of it, or of the same commits made anew, is judged by all of it.
+func TestScopeOfWhatABranchHas(t *testing.T) {
+	w := scoped(t, false, "src/")
+	dir, scope := w.clone(), w.caller.Contract
+	must(t, dir, "config", "user.name", "a")
+	must(t, dir, "config", "user.email", "a@b.test")
+	w.caller.Contract = nil
+	commit(t, dir, "ci.yml", "x\n")
+	w.must(dir, "push", "origin", "HEAD:"+string(own))
+	before := w.mirrorAt(own)
+	w.caller.Contract = scope
+	must(t, dir, "rm", "-q", "ci.yml")
+	must(t, dir, "commit", "-qm", "without")
+	commit(t, dir, "src/new.txt", "x\n")
+	if out, err := w.git(dir, "push", "origin", "HEAD:"+string(own)); err == nil || w.mirrorAt(own) != before || !strings.Contains(out, "ci.yml") {
+		t.Errorf("a commit beyond the scope was taken: %v\n%s", err, out)
+	}
+	w.caller.Contract = &cofferdam.Contract{Paths: []string{"src/", "ci.yml"}}
+	if out, err := w.git(dir, "push", "origin", "HEAD:"+string(own)); err != nil || w.mirrorAt(own) == before {
+		t.Errorf("what is in the scope was not taken: %v\n%s", err, out)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cofferdam"
 )
@@ -49,12 +50,12 @@ func Touched(ctx context.Context, r *Repos, id cofferdam.RepoID, base cofferdam.
 		return nil, false, err
 	}
 	each, more, err := list("log", "-z", "--format=", "--name-only", "--no-renames", "--ignore-submodules=none", "--root", "--diff-merges=combined", "--no-ext-diff", "--no-textconv",
-		string(tip), "--not", "--exclude=refs/heads/cofferdam/*", "--branches")
+		string(tip), "--not", "--exclude="+strings.TrimPrefix(AgentRefs, headPrefix)+"*", "--branches") // the pattern is of names below refs/heads/
 	if err != nil || more {
 		return nil, false, err
 	}
 	for _, name := range bytes.Split(append(net, each...), []byte{0}) {
-		if name = bytes.Trim(name, "\n"); len(name) > 0 {
+		if len(name) > 0 { // byte by byte: a line break can be part of a name
 			paths = append(paths, string(name))
 		}
 	}
