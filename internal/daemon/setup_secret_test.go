@@ -6,9 +6,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/internal/config"
+	"cofferdam/internal/store"
 )
 
 // A secret of setups comes from a file that nobody else can read, or not at all,
@@ -50,5 +52,42 @@ func TestSetupSecretsThatAreRefused(t *testing.T) {
 	}
 	if _, err := s.rawSecret(t.Context(), cofferdam.Repo{Name: "shop"}, "NONE"); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("one that nobody named: %v", err)
+	}
+}
+
+// A secret of setups is for the repository that the operator means, and not for one
+// that somebody gives its name in a project or an organisation of theirs.
+func TestSetupSecretsAreForOneProject(t *testing.T) {
+	ctx := t.Context()
+	st, err := store.Open(ctx, filepath.Join(t.TempDir(), "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	own, err := st.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := cofferdam.Scope{Organization: own.Organization, Project: cofferdam.ProjectID(cofferdam.NewID("p"))}
+	if err := st.AddProject(ctx, cofferdam.Project{Scope: web, Name: "web", Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	rival := cofferdam.Scope{Organization: "o-rival", Project: "p-rival"}
+	for name, c := range map[string]struct {
+		scope cofferdam.Scope
+		list  []string
+		want  bool
+	}{
+		"the server's own":                 {own, []string{"shop"}, true},
+		"another name there":               {own, []string{"site"}, false},
+		"the name in another project":      {web, []string{"shop"}, false},
+		"another project's, named":         {web, []string{"web/shop"}, true},
+		"another project's name":           {web, []string{"default/shop"}, false},
+		"the name in another organisation": {rival, []string{"shop", "default/shop", "web/shop"}, false},
+		"a project of that id elsewhere":   {cofferdam.Scope{Organization: "o-rival", Project: own.Project}, []string{"shop"}, false},
+	} {
+		if got, err := grants(ctx, st, own, c.list, cofferdam.Repo{Scope: c.scope, Name: "shop"}); err != nil || got != c.want {
+			t.Errorf("%s: %v %v", name, got, err)
+		}
 	}
 }
