@@ -198,6 +198,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a document", "10,000 rules", "policy/rule.go", "maxRules"},
 		{"a document", "1,000 tests", "policy/document.go", "maxTests"},
 		{"a document", "1 MiB", "policy/document.go", "maxDocument"},
+		{"Cedar text of a document", "256 KiB", "policy/depth.go", "maxCedar"},
+		{"Cedar text of a document", "64 deep", "policy/depth.go", "maxNesting"},
 		{"versions of a document", "32 proposals", "internal/store/policy.go", "maxProposals"},
 		{"versions of a document", "10,000 versions", "internal/store/policy.go", "maxVersions"},
 		{"versions of a document", "1,000 in", "internal/store/policy.go", "maxPolicies"},

@@ -46,7 +46,7 @@ func TestClassesAreOrdered(t *testing.T) {
 		}
 	})
 	for i, n := range moved {
-		if n < 20 {
+		if n < 5 {
 			t.Errorf("class %s differs from what is wider in %d answers alone", classes[i].Name, n)
 		}
 	}

@@ -41,7 +41,7 @@ func (r Rule) cedar() string {
 			note, action(Connect), action(HTTP), scope, at, action(Connect), action(HTTP), which)
 	}
 	bytes := action(Connect)
-	if r.conditions() {
+	if r.conditions() || !r.Splice { // what does not say so lets nothing pass unseen
 		bytes = action(Connect) + " && !context.splice"
 	}
 	return fmt.Sprintf("%s permit (principal, action in %s, %s) when { action == %s || %s && (action == %s || action == %s && %s) };",

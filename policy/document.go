@@ -187,6 +187,8 @@ func ParseDocument(name string, text []byte, presets map[string][]string) (Docum
 		d.Until = f.Until.UTC()
 	}
 	for _, step := range []func() error{
+		func() error { return checkKeys(text) },
+		func() error { return checkCedar(d.Cedar) },
 		func() error { return d.checkMode() },
 		func() error { return d.addBase(f.Class, f.Base) },
 		func() error { return d.addSections(f, presets) },

@@ -91,7 +91,7 @@ func (g generator) document(name, cedar string, effects ...string) string {
 		}
 		entries := g.some(hostEntries, map[string]int{"deny": 8, "ask": 6, "allow": 3, "limit": 2}[effect])
 		for i := range entries {
-			if (effect == "allow" || effect == "limit") && g.IntN(4) == 0 {
+			if (effect == "allow" || effect == "limit") && g.IntN(2) == 0 {
 				entries[i] = "splice:" + entries[i]
 			}
 		}

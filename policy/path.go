@@ -23,7 +23,7 @@ func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
 	}
 	var seen []reading
 	text := q.Path
-	for range maxDecoded {
+	for range 1 + maxDecoded {
 		for _, r := range []reading{{dotless(text), hasDots(text)}, {text, false}, {dotless(single(text)), false}} {
 			if r.path == q.Path || slices.Contains(seen, r) {
 				continue
@@ -38,13 +38,34 @@ func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
 				d = o
 			}
 		}
-		next, err := url.PathUnescape(text)
-		if err != nil || next == text {
+		next := unescaped(text)
+		if next == text {
 			return d
 		}
 		text = next
 	}
 	return d
+}
+
+// unescaped takes the percent signs off a path. One that escapes nothing stays, as
+// servers leave it that are not strict: it must not keep the rest from being read.
+func unescaped(path string) string {
+	if next, err := url.PathUnescape(path); err == nil {
+		return next
+	}
+	var b strings.Builder
+	for path != "" {
+		if len(path) >= 3 && path[0] == '%' {
+			if c, err := url.PathUnescape(path[:3]); err == nil {
+				b.WriteString(c)
+				path = path[3:]
+				continue
+			}
+		}
+		b.WriteByte(path[0])
+		path = path[1:]
+	}
+	return b.String()
 }
 
 // segments cuts a path where servers do. Those of Windows take a backslash for a

@@ -89,6 +89,9 @@ func ParseProject(text []byte) (Project, error) {
 	if err := d.Decode(&f); err != nil {
 		return Project{}, badProject(tomlReason(err), err)
 	}
+	if err := checkKeys(text); err != nil {
+		return Project{}, badProject(err.Error(), err)
+	}
 	var p Project
 	if f.Egress.Allow != nil {
 		p.Narrows = true
@@ -296,9 +299,7 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 		return Grant{}, badProject(fmt.Sprintf("together with the task's list it makes more than %d rules", maxRules), nil)
 	}
 	g.Allow, g.Dropped = number(kept), append(slices.Clone(g.Dropped), dropped...)
-	if len(written) > 0 {
-		g.Narrowing = append(slices.Clone(g.Narrowing), layer)
-	}
+	g.Narrowing = append(slices.Clone(g.Narrowing), layer) // also over Cedar text, and over what is only logged
 	return g, nil
 }
 

@@ -172,7 +172,11 @@ func (s *Set) compileOver(taken map[cedar.PolicyID]bool) error {
 // lists do not allow, in the sections where it has one, is refused.
 func (s *Set) compileNarrowing(taken map[cedar.PolicyID]bool) error {
 	for _, d := range s.grant.Narrowing {
-		l, err := newLayer(d.Name, d.with(Deny, Ask, Allow), d.Cedar, taken)
+		rules := d.with(Deny, Ask, Allow)
+		for i := range rules { // it cannot ask for a splice, and takes none away
+			rules[i].Splice = rules[i].effect() == Allow && !rules[i].conditions()
+		}
+		l, err := newLayer(d.Name, rules, d.Cedar, taken)
 		if err != nil {
 			return err
 		}
@@ -187,7 +191,7 @@ func (s *Set) compileNarrowing(taken map[cedar.PolicyID]bool) error {
 func (s *Set) compileGiven(taken map[cedar.PolicyID]bool) error {
 	var rules []Rule
 	for _, g := range s.grant.Given {
-		if !g.Until.After(s.grant.At) {
+		if !g.Until.After(s.grant.At) || s.grant.beyond(g.Rule) != "" { // a limit that became narrower ends what it does not cover
 			continue
 		}
 		s.ends(g.Until)
@@ -279,8 +283,15 @@ func (g Grant) digest() cofferdam.Digest {
 // says what would be allowed.
 func (s *Set) Decide(q Query) cofferdam.Decision {
 	d := s.decide(q)
-	if q.Action == HTTP && d.Verdict != cofferdam.Refused {
-		d = s.inEveryReading(q, d)
+	if q.Action != HTTP || d.Verdict == cofferdam.Refused {
+		return d
+	}
+	d = s.inEveryReading(q, d)
+	if upper := strings.ToUpper(q.Method); upper != q.Method { // as some servers read it
+		q.Method = upper
+		if o := s.Decide(q); o.Verdict == cofferdam.Refused || o.Verdict == cofferdam.Asked && (d.Verdict == cofferdam.Allowed || o.People > d.People) {
+			d = o
+		}
 	}
 	return d
 }

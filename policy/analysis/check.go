@@ -102,10 +102,11 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 func unreachable(d policy.Document) []Finding {
 	var all []Finding
 	for i, r := range d.Rules {
-		for j, o := range d.Rules {
-			if i == j || o.Mode == policy.LogOnly || !o.Covers(r) {
+		for j := range d.Rules {
+			if i == j || d.Rules[j].Mode == policy.LogOnly || !mayCover(&d.Rules[j], &r) || !d.Rules[j].Covers(r) {
 				continue
 			}
+			o := d.Rules[j]
 			same := o.Effect == r.Effect
 			switch {
 			case same && (j < i || !r.Covers(o)) && r.Mode == o.Mode && r.Splice == o.Splice && o.People >= r.People:
@@ -121,6 +122,21 @@ func unreachable(d policy.Document) []Finding {
 		}
 	}
 	return all
+}
+
+// mayCover says no where o surely does not cover r, and is quick about it: documents
+// have thousands of rules, each of which is compared with each.
+func mayCover(o, r *policy.Rule) bool {
+	head, tail, wild := strings.Cut(o.Pattern, "*")
+	switch {
+	case o.Pattern == r.Pattern:
+		return true
+	case !wild:
+		return false
+	case section(*o) == policy.Egress:
+		return strings.HasSuffix(r.Pattern, tail)
+	}
+	return strings.HasPrefix(r.Pattern, head)
 }
 
 // locked finds rules that open what a layer above keeps closed. They open nothing:

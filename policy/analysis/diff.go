@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cofferdam/policy"
 )
@@ -41,9 +42,7 @@ func Diff(before, after policy.Document) Change {
 	if before.Second && !after.Second {
 		c.Opens = append(c.Opens, "changes of policy by one person alone")
 	}
-	if before.Cedar != after.Cedar {
-		c.Unbounded = append(c.Unbounded, "Cedar text: "+cmp.Or(after.Cedar, "none any more; it was "+before.Cedar))
-	}
+	c.cedar(before.Cedar, after.Cedar)
 	if after.Mode == policy.LogOnly && (before.Mode != policy.LogOnly || after.Until.After(before.Until)) {
 		c.Opens = append(c.Opens, fmt.Sprintf("everything that nothing denies, until %s (log-only)", after.Until.Format("2006-01-02 15:04 UTC")))
 	}
@@ -146,6 +145,8 @@ func (c *Change) class(before, after policy.Document) {
 	}
 	switch {
 	case before.Class() == after.Class() && (before.Base == nil || before.Base.Text == after.Base.Text):
+	case before.Class() == "" && !after.Ships(): // it may be called as one that ships, and leave nothing out
+		c.Unbounded = append(c.Unbounded, fmt.Sprintf("class %s, which is not as this program has it: %s", after.Class(), after.Base.Text))
 	case before.Class() == "":
 		c.Closes = append(c.Closes, fmt.Sprintf("what its class %s leaves out: %s", after.Class(), after.Says()))
 	case after.Class() == "":
@@ -159,10 +160,37 @@ func (c *Change) class(before, after policy.Document) {
 	}
 }
 
+// cedar notes a change of Cedar text: all of the new one, and the lines that it
+// lacks, since a forbid that is gone is nowhere to be seen in it.
+func (c *Change) cedar(before, after string) {
+	if before == after {
+		return
+	}
+	if strings.TrimSpace(after) != "" {
+		c.Unbounded = append(c.Unbounded, "Cedar text: "+after)
+	}
+	kept := map[string]bool{}
+	for l := range strings.Lines(after) {
+		kept[strings.TrimSpace(l)] = true
+	}
+	var gone strings.Builder
+	for l := range strings.Lines(before) {
+		if !kept[strings.TrimSpace(l)] {
+			gone.WriteString(l)
+		}
+	}
+	if strings.TrimSpace(gone.String()) != "" {
+		c.Unbounded = append(c.Unbounded, "Cedar text that is gone: "+gone.String())
+	}
+}
+
 func covered(r policy.Rule, by policy.Document, effect policy.Effect) bool {
-	return slices.ContainsFunc(by.Rules, func(o policy.Rule) bool {
-		return o.Effect == effect && o.Mode != policy.LogOnly && o.Covers(r)
-	})
+	for i := range by.Rules {
+		if o := &by.Rules[i]; o.Effect == effect && o.Mode != policy.LogOnly && mayCover(o, &r) && o.Covers(r) {
+			return true
+		}
+	}
+	return false
 }
 
 func section(r policy.Rule) policy.Section { return cmp.Or(r.Section, policy.Egress) }
