@@ -101,6 +101,8 @@ const (
 	EventApprovalAsk    = "approval.ask"
 	EventApprovalAnswer = "approval.answer"
 	EventApprovalEnd    = "approval.end"
+	EventApprovalRefuse = "approval.refuse"  // a message of a system outside counts for nothing
+	EventApprovalSecret = "approval.webhook" // notices are signed with another secret from now on
 	// Of documents of policy, in the host log.
 	EventPolicyPropose = "policy.propose"
 	EventPolicyChange  = "policy.change"

@@ -37,7 +37,7 @@ type Question struct {
 	Rule     string        `json:"rule"`
 	Reason   string        `json:"reason"` // why policy asks; of an end, why
 	Story    string        `json:"story,omitempty"`
-	Needs    int           `json:"needs"` // people who have to allow it: 1 or 2
+	Needs    int           `json:"needs"`              // people who have to allow it: 1 or 2
 	Proposed *Bounds       `json:"proposed,omitempty"` // what an agent asks to have opened, and Bytes are its words why; an answer stays within it
 	State    QuestionState `json:"state"`
 	Answers  []Answer      `json:"answers,omitempty"`
@@ -65,4 +65,55 @@ type Bounds struct {
 	Seconds float64 `json:"seconds"`         // 1 to 86,400
 	Uses    int     `json:"uses,omitempty"`  // acts; 0: as many as fit in the time
 	Bytes   int64   `json:"bytes,omitempty"` // sent by the box and received, together; 0: as the task's budget has it. Of hosts alone
+}
+
+// WebhookAnswer is a person's word about a question, as a system outside brings it
+// that the operator has registered, in a message that it signed. Code is the
+// person's own proof, of their application for codes; it may be missing where the
+// operator trusts the system to know that the person is there.
+type WebhookAnswer struct {
+	System   string     `json:"system"`
+	Person   string     `json:"person"` // what the system calls them; see WebhookBinding
+	Question QuestionID `json:"question"`
+	Hash     Digest     `json:"hash"` // of what they saw
+	Allow    bool       `json:"allow"`
+	Comment  string     `json:"comment,omitempty"`
+	Bounds   *Bounds    `json:"bounds,omitempty"`
+	Code     string     `json:"code,omitempty"`
+}
+
+// String hides the code.
+func (a WebhookAnswer) String() string { return a.System + " about " + string(a.Question) }
+
+// GoString hides the code.
+func (a WebhookAnswer) GoString() string { return a.String() }
+
+// WebhookBinding says what a system outside calls the caller.
+type WebhookBinding struct {
+	System string `json:"system"`
+	Person string `json:"person"`
+	Proof  Proof  `json:"proof"`
+}
+
+// WebhookSecret is what notices of questions are signed with from now on. It is
+// told once.
+type WebhookSecret struct {
+	Schema string `json:"schema"` // cofferdam/webhook-secret/v1
+	Secret string `json:"secret"` // whsec_ and 32 bytes in base64
+}
+
+// String hides the secret.
+func (WebhookSecret) String() string { return "[redacted]" }
+
+// GoString hides the secret.
+func (WebhookSecret) GoString() string { return "[redacted]" }
+
+// SignedMessage is a message of a system outside as it came in, with the headers of
+// the Standard Webhooks specification.
+type SignedMessage struct {
+	System    string // that it says it is of
+	ID        string // webhook-id
+	Timestamp string // webhook-timestamp: seconds since 1970
+	Signature string // webhook-signature: v1a,BASE64, one or more with a blank between
+	Body      []byte
 }

@@ -3,25 +3,26 @@ package approval
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"cofferdam"
 )
 
-// Headers of a notice. The signature is "v1=" and the hexadecimal HMAC-SHA256
-// under the secret of the timestamp, a dot and the body.
+// Headers of a message that is signed, ours and those of systems outside. Source:
+// the Standard Webhooks specification. A notice's signature is "v1," and the
+// HMAC-SHA256 in base64, under the secret, of id, time and body with dots between;
+// while one secret replaces another there are two, with a blank between.
 const (
-	HeaderTimestamp = "Cofferdam-Timestamp" // seconds since 1970, of this try
-	HeaderSignature = "Cofferdam-Signature"
-	HeaderDelivery  = "Cofferdam-Delivery" // the same for every try of one notice
+	HeaderID        = "webhook-id"        // the same for every try of one notice
+	HeaderTimestamp = "webhook-timestamp" // seconds since 1970, of this try
+	HeaderSignature = "webhook-signature"
 )
 
 // Bounds of notices. Source: docs/SPECIFICATION.md, "Approvals".
@@ -43,18 +44,22 @@ type Notice struct {
 // address answers decides nothing.
 type Webhook struct {
 	url    string
-	secret []byte
+	sign   Signer
 	client *http.Client
 	log    *slog.Logger
 	queue  chan cofferdam.Question
 	pause  func(context.Context, time.Duration)
 }
 
-// NewWebhook returns a Webhook to a URL, with a secret of 32 bytes or more. A
-// redirect is not followed: what is told is for this address alone.
-func NewWebhook(url string, secret []byte, log *slog.Logger) *Webhook {
+// Signer returns the HMAC-SHA256 of a message under each secret that counts: one, or
+// two while one replaces the other.
+type Signer func(ctx context.Context, message []byte) ([][]byte, error)
+
+// NewWebhook returns a Webhook to a URL. A redirect is not followed: what is told is
+// for this address alone.
+func NewWebhook(url string, sign Signer, log *slog.Logger) *Webhook {
 	return &Webhook{
-		url: url, secret: secret, log: log, queue: make(chan cofferdam.Question, maxNotices), pause: pause,
+		url: url, sign: sign, log: log, queue: make(chan cofferdam.Question, maxNotices), pause: pause,
 		client: &http.Client{Timeout: noticeTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 }
@@ -99,7 +104,7 @@ func (w *Webhook) deliver(ctx context.Context, q cofferdam.Question) {
 	}
 	wait := noticePause
 	for n := 1; ; n++ {
-		status, err := w.send(ctx, body, string(q.ID)+" "+string(q.State)+" "+strconv.Itoa(len(q.Answers)))
+		status, err := w.send(ctx, body, string(q.ID)+"_"+string(q.State)+"_"+strconv.Itoa(len(q.Answers)))
 		if err == nil && status < 300 {
 			return
 		}
@@ -119,10 +124,18 @@ func (w *Webhook) send(ctx context.Context, body []byte, delivery string) (statu
 		return 0, err
 	}
 	at := strconv.FormatInt(time.Now().Unix(), 10)
+	signatures, err := w.sign(ctx, append([]byte(delivery+"."+at+"."), body...))
+	if err != nil {
+		return 0, err
+	}
+	var text []string
+	for _, s := range signatures {
+		text = append(text, "v1,"+base64.StdEncoding.EncodeToString(s))
+	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(HeaderID, delivery)
 	req.Header.Set(HeaderTimestamp, at)
-	req.Header.Set(HeaderSignature, Sign(w.secret, at, body))
-	req.Header.Set(HeaderDelivery, delivery)
+	req.Header.Set(HeaderSignature, strings.Join(text, " "))
 	resp, err := w.client.Do(req)
 	if err != nil {
 		return 0, err
@@ -130,12 +143,4 @@ func (w *Webhook) send(ctx context.Context, body []byte, delivery string) (statu
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096)) // nothing of it is read
 	return resp.StatusCode, nil
-}
-
-// Sign returns the signature of a notice.
-func Sign(secret []byte, timestamp string, body []byte) string {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte(timestamp + "."))
-	h.Write(body)
-	return "v1=" + hex.EncodeToString(h.Sum(nil))
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -40,31 +41,45 @@ func hook(t *testing.T, statuses ...int) (*Webhook, chan heard) {
 			w.Header().Set("Location", "/elsewhere")
 		}
 		w.WriteHeader(status)
-		all <- heard{r.Header.Get(HeaderTimestamp), r.Header.Get(HeaderSignature), r.Header.Get(HeaderDelivery), body}
+		all <- heard{r.Header.Get(HeaderTimestamp), r.Header.Get(HeaderSignature), r.Header.Get(HeaderID), body}
 	}))
 	t.Cleanup(s.Close)
-	w := NewWebhook(s.URL, []byte(strings.Repeat("k", 32)), slog.New(slog.DiscardHandler))
+	w := NewWebhook(s.URL, func(_ context.Context, message []byte) (all [][]byte, err error) {
+		for _, key := range []string{"k", "old"} {
+			all = append(all, mac(key, message))
+		}
+		return all, nil
+	}, slog.New(slog.DiscardHandler))
 	w.pause = func(context.Context, time.Duration) {}
 	return w, all
 }
 
-// TestNoticeIsSigned: a receiver that holds the secret can tell that a notice is
-// ours and when it was sent; it has no bytes of the act.
+func mac(key string, message []byte) []byte {
+	h := hmac.New(sha256.New, []byte(strings.Repeat(key, 32)))
+	h.Write(message)
+	return h.Sum(nil)
+}
+
+// TestNoticeIsSigned: a receiver that holds the secret, or the one before it, can
+// tell that a notice is ours, which it is and when it was sent; it has no bytes of
+// the act.
 func TestNoticeIsSigned(t *testing.T) {
 	w, all := hook(t, 200)
 	w.deliver(t.Context(), cofferdam.Question{ID: "a-1", State: cofferdam.QuestionOpen, Resource: "POST x.test", Bytes: []byte("canary"), Size: 6})
 	got := <-all
-	h := hmac.New(sha256.New, []byte(strings.Repeat("k", 32)))
-	io.WriteString(h, got.at+"."+string(got.body))
-	if got.signature != "v1="+hex.EncodeToString(h.Sum(nil)) {
-		t.Errorf("the signature is %q", got.signature)
+	message := []byte(got.delivery + "." + got.at + "." + string(got.body))
+	enc := base64.StdEncoding
+	if got.signature != "v1,"+enc.EncodeToString(mac("k", message))+" v1,"+enc.EncodeToString(mac("old", message)) || strings.Contains(got.delivery, ".") {
+		t.Errorf("the signature of %q is %q", got.delivery, got.signature)
 	}
 	var n Notice
 	if err := json.Unmarshal(got.body, &n); err != nil || n.Question.ID != "a-1" || n.Question.Size != 6 || len(n.Question.Bytes) != 0 {
 		t.Errorf("%s: %v", got.body, err)
 	}
-	if Sign([]byte("another"), got.at, got.body) == got.signature || Sign(w.secret, got.at+"1", got.body) == got.signature {
-		t.Error("the signature does not depend on secret and time")
+	w.sign = func(context.Context, []byte) ([][]byte, error) { return nil, errors.New("no secret") }
+	w.deliver(t.Context(), cofferdam.Question{ID: "a-1", State: cofferdam.QuestionOpen})
+	if len(all) != 0 {
+		t.Error("a notice was sent unsigned")
 	}
 }
 

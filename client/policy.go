@@ -55,6 +55,16 @@ func (c *Client) SuggestPolicy(ctx context.Context, of string) (cofferdam.Policy
 	return get[cofferdam.PolicySuggestion](ctx, c, at("policy/suggest", of))
 }
 
+// BindWebhook says what a system that brings answers calls the caller.
+func (c *Client) BindWebhook(ctx context.Context, r cofferdam.WebhookBinding) error {
+	return c.call(ctx, request{method: "POST", path: "/v1/webhook/bind", body: r}, nil)
+}
+
+// RotateWebhook makes another secret for notices of questions.
+func (c *Client) RotateWebhook(ctx context.Context) (cofferdam.WebhookSecret, error) {
+	return post[cofferdam.WebhookSecret](ctx, c, "/v1/webhook/rotate", nil, "")
+}
+
 // OpenTask opens one entry for the rest of a task, by a person's word.
 func (c *Client) OpenTask(ctx context.Context, task string, r cofferdam.OpenRequest) (cofferdam.Question, error) {
 	return post[cofferdam.Question](ctx, c, at("tasks", task)+"/open", r, "")

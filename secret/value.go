@@ -1,6 +1,8 @@
 package secret
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -66,6 +68,22 @@ func (v Value) set(h http.Header, name, text string) error {
 // Variable returns NAME=value, for the environment of a command of a repository's
 // setup that insists on the value itself. Nothing else may be given it.
 func (v Value) Variable(name string) string { return name + "=" + string(v.bytes()) }
+
+// KeyPrefix begins a secret of a webhook; its bytes in base64 follow. Source: the
+// Standard Webhooks specification.
+const KeyPrefix = "whsec_"
+
+// Sign returns the HMAC-SHA256 of a message under v, which is a secret of a webhook.
+func (v Value) Sign(message []byte) ([]byte, error) {
+	text, ok := strings.CutPrefix(string(v.bytes()), KeyPrefix)
+	key, err := base64.StdEncoding.DecodeString(text)
+	if !ok || err != nil || len(key) < sha256.Size {
+		return nil, &cofferdam.Error{Op: "secret.Sign", Kind: cofferdam.Invalid, Subject: "secret of a webhook", Reason: "it is none", Hint: "cofferdam approval webhook makes one"}
+	}
+	h := hmac.New(sha256.New, key)
+	h.Write(message)
+	return h.Sum(nil), nil
+}
 
 // Matcher returns what internal/redact needs to find v.
 func (v Value) Matcher(name string) redact.Secret { return redact.Secret{Name: name, Value: v.bytes()} }

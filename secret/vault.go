@@ -136,6 +136,12 @@ func (v *Vault) Get(ctx context.Context, scope cofferdam.Scope, name string) (Va
 	return v.open(row, scope, name)
 }
 
+// Made returns when name in scope was stored last.
+func (v *Vault) Made(ctx context.Context, scope cofferdam.Scope, name string) (time.Time, error) {
+	row, err := v.backend.GetSecret(ctx, scope, name)
+	return row.Created, err
+}
+
 // Watch has redactors look for a value that the vault does not keep.
 func (v *Vault) Watch(name string, value Value) error {
 	if err := checkPut(name, value); err != nil {

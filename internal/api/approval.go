@@ -23,6 +23,16 @@ func approvalRoutes() []Route {
 		{Method: "POST", Path: "/v1/approvals/{name}/answer", ID: "answerApproval", Doc: "a person's word about exactly what they saw, with a fresh proof that it is theirs", Body: cofferdam.AnswerRequest{}, Reply: cofferdam.Question{}, call: func(c *call) (any, error) {
 			return c.svc.AnswerApproval(c.ctx, c.name, *c.body.(*cofferdam.AnswerRequest))
 		}},
+		{Method: "POST", Path: "/v1/approvals/{name}/webhook", ID: "answerByWebhook", Doc: "a person's word, in a message that a registered system signed as Standard Webhooks says: Ed25519, with webhook-id, webhook-timestamp and webhook-signature", Body: cofferdam.WebhookAnswer{}, Reply: cofferdam.Question{}, Open: true, Signed: true, call: func(c *call) (any, error) {
+			m := cofferdam.SignedMessage{ID: c.head.Get("webhook-id"), Timestamp: c.head.Get("webhook-timestamp"), Signature: c.head.Get("webhook-signature"), Body: c.raw.Bytes()}
+			return c.svc.AnswerByWebhook(c.ctx, c.name, m, *c.body.(*cofferdam.WebhookAnswer))
+		}},
+		{Method: "POST", Path: "/v1/webhook/bind", ID: "bindWebhook", Doc: "what a registered system calls the caller, with a fresh proof: answers that it brings in that name are theirs", Body: cofferdam.WebhookBinding{}, call: func(c *call) (any, error) {
+			return nil, c.svc.BindWebhook(c.ctx, *c.body.(*cofferdam.WebhookBinding))
+		}},
+		{Method: "POST", Path: "/v1/webhook/rotate", ID: "rotateWebhook", Doc: "another secret for notices of questions, told once; the one before signs beside it for a day", Reply: cofferdam.WebhookSecret{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.RotateWebhook(c.ctx)
+		}},
 		{Method: "POST", Path: "/v1/tasks/{name}/open", ID: "openTask", Doc: "open one entry for the rest of a task, by a person's word with a fresh proof that it is theirs", Body: cofferdam.OpenRequest{}, Reply: cofferdam.Question{}, Created: true, call: func(c *call) (any, error) {
 			return c.svc.OpenTask(c.ctx, c.name, *c.body.(*cofferdam.OpenRequest))
 		}},

@@ -35,7 +35,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return invalid("request body", fmt.Sprintf("is larger than %d bytes", maxBody), hint)
+		return invalid("request body", fmt.Sprintf("is larger than %d bytes", large.Limit), hint)
 	case err != nil:
 		return invalid("request body", "could not be read to its end", hint)
 	}

@@ -17,7 +17,7 @@ type answers struct{ *app }
 
 func newApproval(a *app) *cobra.Command {
 	return newNoun("approval", "Answer what policy asks people about",
-		newApprovalList(a), newApprovalView(a), newApprovalAnswer(a, true), newApprovalAnswer(a, false), newApprovalOpen(a))
+		newApprovalList(a), newApprovalView(a), newApprovalAnswer(a, true), newApprovalAnswer(a, false), newApprovalOpen(a), newApprovalBind(a), newApprovalWebhook(a))
 }
 
 func newApprovalList(a *app) *cobra.Command {

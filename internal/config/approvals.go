@@ -1,34 +1,90 @@
 package config
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
 	"net/url"
-	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 )
 
-// fileApprovals is who is told of questions to people, in the operator file:
+// fileApprovals is who is told of questions to people, and which programs outside
+// bring their answers, in the operator file:
 //
 //	[approvals]
 //	webhook = "https://chat.example.com/hooks/1"
-//	webhook_secret_file = "/etc/cofferdam/webhook" # 32 characters or more, readable for the server alone
+//
+//	[approvals.systems.chat]
+//	keys = ["whpk_BASE64"] # Ed25519; two while one replaces the other
+//	proves = false         # it is trusted to know that a person is there
 type fileApprovals struct {
-	Webhook string `toml:"webhook"`
-	Secret  string `toml:"webhook_secret_file"`
+	Webhook string                `toml:"webhook"`
+	Systems map[string]fileSystem `toml:"systems"`
 }
 
-// fillApprovals takes over where notices go. Without a secret none is sent: nobody
-// could tell it from another's.
+type fileSystem struct {
+	Keys   []string `toml:"keys"`
+	Proves bool     `toml:"proves"`
+}
+
+// ApprovalSystem is a program outside that brings people's answers.
+type ApprovalSystem struct {
+	Keys   []ed25519.PublicKey
+	Proves bool
+}
+
+// Bounds of what an operator registers. Source: docs/SPECIFICATION.md, "Approvals".
+const (
+	maxSystems    = 16
+	maxSystemKeys = 2
+)
+
+// systemName is what such a program is called: it shows on record, and names the
+// bindings of people.
+var systemName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+
+// keyPrefix begins a public key. Source: the Standard Webhooks specification.
+const keyPrefix = "whpk_"
+
+// fillApprovals takes over where notices go and who brings answers.
 func (f operatorFile) fillApprovals(c *Config, fail func(key, reason string) error) error {
 	a := f.body.Approvals
-	if a == (fileApprovals{}) {
-		return nil
+	if a.Webhook != "" {
+		u, err := url.Parse(a.Webhook)
+		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && u.Hostname() == "127.0.0.1") {
+			return fail("approvals.webhook", "is no https address without a user")
+		}
 	}
-	u, err := url.Parse(a.Webhook)
-	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && u.Hostname() == "127.0.0.1"):
-		return fail("approvals.webhook", "is no https address without a user")
-	case !filepath.IsAbs(a.Secret):
-		return fail("approvals.webhook_secret_file", "is no absolute path of a file")
+	c.Webhook = a.Webhook
+	if len(a.Systems) > maxSystems {
+		return fail("approvals.systems", "has more than 16")
 	}
-	c.Webhook, c.WebhookSecret = a.Webhook, a.Secret
+	for name, s := range a.Systems {
+		key := "approvals.systems." + name
+		if !systemName.MatchString(name) {
+			return fail("approvals.systems", "a name is 1 to 32 of a to z, 0 to 9 and -")
+		}
+		if len(s.Keys) < 1 || len(s.Keys) > maxSystemKeys {
+			return fail(key+".keys", "has one key, or two while one replaces the other")
+		}
+		out := ApprovalSystem{Proves: s.Proves}
+		for _, text := range s.Keys {
+			encoded, ok := strings.CutPrefix(text, keyPrefix)
+			k, err := base64.StdEncoding.DecodeString(encoded)
+			if !ok || err != nil || len(k) != ed25519.PublicKeySize || bytes.Equal(k, make([]byte, ed25519.PublicKeySize)) {
+				return fail(key+".keys", "a key is whpk_ and the 32 bytes of an Ed25519 public key in base64")
+			}
+			if slices.ContainsFunc(out.Keys, func(o ed25519.PublicKey) bool { return o.Equal(ed25519.PublicKey(k)) }) {
+				return fail(key+".keys", "has one twice")
+			}
+			out.Keys = append(out.Keys, k)
+		}
+		if c.Systems == nil {
+			c.Systems = map[string]ApprovalSystem{}
+		}
+		c.Systems[name] = out
+	}
 	return nil
 }

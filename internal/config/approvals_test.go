@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 )
@@ -9,21 +10,40 @@ func TestWebhookOfApprovals(t *testing.T) {
 	load := func(text string) (Config, error) {
 		return Load(map[string]string{"config": write(t, "a.toml", text, 0o600)}, none)
 	}
-	c, err := load("[approvals]\nwebhook = \"https://chat.test/hook?x=1\"\nwebhook_secret_file = \"/etc/hook\"\n")
-	if err != nil || c.Webhook != "https://chat.test/hook?x=1" || c.WebhookSecret != "/etc/hook" {
-		t.Errorf("%q %q %v", c.Webhook, c.WebhookSecret, err)
+	c, err := load("[approvals]\nwebhook = \"https://chat.test/hook?x=1\"\n")
+	if err != nil || c.Webhook != "https://chat.test/hook?x=1" {
+		t.Errorf("%q %v", c.Webhook, err)
 	}
 	for url, key := range map[string]string{
-		"http://chat.test/": "approvals.webhook", "https://a:b@chat.test/": "approvals.webhook", "https://": "approvals.webhook", "": "approvals.webhook", "chat.test": "approvals.webhook",
+		"http://chat.test/": "approvals.webhook", "https://a:b@chat.test/": "approvals.webhook", "https://": "approvals.webhook", "chat.test": "approvals.webhook",
 		"http://127.0.0.1.chat.test/": "approvals.webhook", "file:///etc/passwd": "approvals.webhook",
 	} {
-		if _, err := load("[approvals]\nwebhook = \"" + url + "\"\nwebhook_secret_file = \"/etc/hook\"\n"); err == nil || !strings.Contains(err.Error(), key) {
+		if _, err := load("[approvals]\nwebhook = \"" + url + "\"\n"); err == nil || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	for _, secret := range []string{"", "hook"} {
-		if _, err := load("[approvals]\nwebhook = \"https://chat.test/\"\nwebhook_secret_file = \"" + secret + "\"\n"); err == nil || !strings.Contains(err.Error(), "webhook_secret_file") {
-			t.Errorf("secret file %q: %v", secret, err)
+}
+
+// TestSystemsThatBringAnswers: a system has keys of its own, and proves nothing
+// unless the file says so.
+func TestSystemsThatBringAnswers(t *testing.T) {
+	load := func(text string) (Config, error) {
+		return Load(map[string]string{"config": write(t, "a.toml", "[approvals.systems."+text, 0o600)}, none)
+	}
+	key := func(b byte) string {
+		return `"whpk_` + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string([]byte{b}), 32))) + `"`
+	}
+	c, err := load("chat]\nkeys = [" + key(1) + ", " + key(2) + "]\n[approvals.systems.desk]\nkeys = [" + key(3) + "]\nproves = true\n")
+	if err != nil || len(c.Systems) != 2 || len(c.Systems["chat"].Keys) != 2 || c.Systems["chat"].Proves || !c.Systems["desk"].Proves {
+		t.Errorf("%+v, %v", c.Systems, err)
+	}
+	for _, text := range []string{
+		"chat]\n", "chat]\nkeys = []\n", "chat]\nkeys = [\"\"]\n", "chat]\nkeys = [\"whsec_AAAA\"]\n", "chat]\nkeys = [\"whpk_AAAA\"]\n", "chat]\nkeys = [" + key(0) + "]\n",
+		"chat]\nkeys = [" + key(1) + ", " + key(1) + "]\n", "chat]\nkeys = [" + key(1) + ", " + key(2) + ", " + key(3) + "]\n", "\"Chat Bot\"]\nkeys = [" + key(1) + "]\n",
+		"chat]\nkeys = [" + key(1) + "]\nprove = true\n",
+	} {
+		if _, err := load(text); err == nil || !strings.Contains(err.Error(), "approvals.systems") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -44,8 +44,8 @@ type Config struct {
 	Workspaces   Workspaces   // how long they are kept
 	SignIn       SignIn       // at an identity provider
 	Webhook      string       // URL that is told of questions to people; "" for none
-	// WebhookSecret is the file of what its notices are signed with.
-	WebhookSecret string
+	// Systems are programs outside that bring people's answers, by name.
+	Systems map[string]ApprovalSystem
 
 	Agents string // folder with more agents, one file each; "" for none
 

@@ -69,6 +69,7 @@ type parts struct {
 	workspaces *workspace.Keeper
 
 	desk     *approval.Desk
+	hook     *hook // signs notices of questions; nil: nobody is told
 	people   *identity.Directory
 	issuer   *identity.Issuer
 	signIn   service.SignInProvider // nil: there is none
@@ -123,11 +124,7 @@ func (s *server) keep(ctx context.Context) error {
 			return err
 		}
 	}
-	told, err := s.notices(ctx)
-	if err != nil {
-		return err
-	}
-	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host(), Told: told}); err != nil {
+	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host(), Told: s.notices(ctx)}); err != nil {
 		return err
 	}
 	return s.desk.Sweep(ctx)

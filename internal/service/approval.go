@@ -11,6 +11,7 @@ import (
 type Questions interface {
 	Question(ctx context.Context, scope cofferdam.Scope, id string) (cofferdam.Question, error)
 	Questions(ctx context.Context, scope cofferdam.Scope, open bool, limit int) ([]cofferdam.Question, error)
+	QuestionAnywhere(ctx context.Context, id cofferdam.QuestionID) (cofferdam.Question, error) // by its whole id
 }
 
 // Desk takes answers; package approval offers it.

@@ -41,6 +41,8 @@ var verbs = map[string]verb{
 	"service.ListApprovals":       {"approval.list", identity.Viewer, false},
 	"service.Approval":            {"approval.view", identity.Viewer, false},
 	"service.AnswerApproval":      {"approval.answer", identity.Reviewer, true},
+	"service.BindWebhook":         {"approval.bind", identity.Viewer, true},
+	"service.RotateWebhook":       {"approval.webhook", identity.Operator, true},
 	"service.ListPolicies":        {"policy.list", identity.Viewer, false},
 	"service.Policy":              {"policy.view", identity.Viewer, false},
 	"service.ExplainPolicy":       {"policy.explain", identity.Viewer, false},

@@ -117,13 +117,17 @@ type Options struct {
 	Questions    Questions
 	Desk         Desk
 	Prover       Prover
-	Accounts     Accounts
-	Provider     SignInProvider
-	Passkeys     Passkeys
-	Keys         func() []byte // JWKS by which tokens of sessions are checked; nil: there are none
-	Policies     Policies
-	Record       cofferdam.Recorder // of the host log
-	SignPolicy   func(c proof.PolicyChange) ([]byte, error)
+	Systems      Systems // that bring answers
+	Bound        Bound
+	// NewWebhookSecret makes another secret for notices; nil: there is no webhook.
+	NewWebhookSecret func(ctx context.Context) (string, error)
+	Accounts         Accounts
+	Provider         SignInProvider
+	Passkeys         Passkeys
+	Keys             func() []byte // JWKS by which tokens of sessions are checked; nil: there are none
+	Policies         Policies
+	Record           cofferdam.Recorder // of the host log
+	SignPolicy       func(c proof.PolicyChange) ([]byte, error)
 	// Grant returns what a session may do by documents, as if it began now; with id
 	// "" what every task of the project has.
 	Grant func(ctx context.Context, scope cofferdam.Scope, id cofferdam.SessionID, d policy.Documents) (policy.Grant, error)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,5 +103,38 @@ func TestQuestions(t *testing.T) {
 	}
 	if list, err := s.Questions(ctx, task.Scope, false, 0); err != nil || len(list) != 3 || list[0].Reason != "nobody answered" {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A message of a system outside counts once, also for two who take it at the same
+// time, and is forgotten when it could count no more.
+func TestMessagesCountOnce(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	at := time.Now().UTC()
+	var took atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			switch err := s.Deliver(ctx, "chat", "message-1", at, at.Add(-time.Minute)); {
+			case err == nil:
+				took.Add(1)
+			case cofferdam.KindOf(err) != cofferdam.Conflict:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if took.Load() != 1 {
+		t.Errorf("it counted %d times", took.Load())
+	}
+	if err := s.Deliver(ctx, "desk", "message-1", at, at.Add(-time.Minute)); err != nil {
+		t.Errorf("of another system: %v", err)
+	}
+	if err := s.Deliver(ctx, "chat", "message-2", at.Add(time.Hour), at.Add(time.Minute)); err != nil {
+		t.Error(err)
+	}
+	var n int
+	if err := s.read.QueryRowContext(ctx, `SELECT COUNT(*) FROM delivery`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d are kept, %v", n, err)
 	}
 }
