@@ -3,128 +3,23 @@ package identity
 import (
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
+	"crypto/x509"
+	"encoding/pem"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 
 	"cofferdam"
 )
-
-// op is a provider of OpenID Connect: discovery, keys, and the authorization code
-// with PKCE. It signs in whoever is named without asking.
-type op struct {
-	*httptest.Server
-	key *rsa.PrivateKey
-	now func() time.Time
-
-	mu     sync.Mutex
-	codes  map[string]url.Values // what each was asked with
-	change func(*jwt.Claims, map[string]any)
-}
-
-const (
-	client   = "cofferdam-test"
-	redirect = "http://127.0.0.1:39999/callback"
-)
-
-func newOP(t *testing.T, now func() time.Time) *op {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &op{key: key, now: now, codes: map[string]url.Values{}, change: func(*jwt.Claims, map[string]any) {}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		o.say(w, map[string]any{
-			"issuer": o.URL, "authorization_endpoint": o.URL + "/authorize", "token_endpoint": o.URL + "/token", "jwks_uri": o.URL + "/keys",
-			"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": []string{"RS256"},
-		})
-	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
-		o.say(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "RS256", Use: "sig"}}})
-	})
-	mux.HandleFunc("POST /token", o.token)
-	o.Server = httptest.NewServer(mux)
-	t.Cleanup(o.Close)
-	return o
-}
-
-func (o *op) say(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v)
-}
-
-// authorize is the person's browser: it goes to the address as a subject and
-// returns the code and state that it is sent back with.
-func (o *op) authorize(t *testing.T, address, subject string) (code, state string) {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil || !strings.HasPrefix(address, o.URL+"/authorize?") {
-		t.Fatalf("%s: %v", address, err)
-	}
-	q := u.Query()
-	for name, want := range map[string]string{"client_id": client, "response_type": "code", "redirect_uri": redirect, "scope": "openid", "code_challenge_method": "S256"} {
-		if q.Get(name) != want {
-			t.Fatalf("%s is %q in %s", name, q.Get(name), address)
-		}
-	}
-	if q.Get("nonce") == "" || q.Get("state") == "" || len(q.Get("code_challenge")) != 43 {
-		t.Fatal(address)
-	}
-	q.Set("subject", subject)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	code = cofferdam.NewID("c")
-	o.codes[code] = q
-	return code, q.Get("state")
-}
-
-func (o *op) token(w http.ResponseWriter, r *http.Request) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	q, ok := o.codes[r.PostFormValue("code")]
-	delete(o.codes, r.PostFormValue("code"))
-	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-	if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != q.Get("code_challenge") || r.PostFormValue("redirect_uri") != q.Get("redirect_uri") {
-		w.WriteHeader(http.StatusBadRequest)
-		o.say(w, map[string]string{"error": "invalid_grant"})
-		return
-	}
-	c := jwt.Claims{Issuer: o.URL, Subject: q.Get("subject"), Audience: jwt.Audience{client}, IssuedAt: jwt.NewNumericDate(o.now()), Expiry: jwt.NewNumericDate(o.now().Add(5 * time.Minute))}
-	more := map[string]any{"nonce": q.Get("nonce")}
-	o.change(&c, more)
-	key := any(o.key)
-	if k, ok := more["key"]; ok {
-		key = k
-		delete(more, "key")
-	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
-	if err != nil {
-		panic(err)
-	}
-	text, err := jwt.Signed(signer).Claims(c).Claims(more).Serialize()
-	if err != nil {
-		panic(err)
-	}
-	o.say(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": text})
-}
 
 // bound is ann, who has bound her account at the provider.
 func bound(t *testing.T) (*OIDC, *op, *clock) {
 	t.Helper()
 	d, _, c, _ := bare()
-	p := newOP(t, func() time.Time { return c.now })
+	c.now = time.Now() // the provider has a clock of its own
+	p := newOP(t)
 	o, err := NewOIDC(Provider{Issuer: p.URL, Client: client}, d)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +32,7 @@ func bound(t *testing.T) (*OIDC, *op, *clock) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, state := p.authorize(t, address, "subject-1")
+	code, state := p.authorize(t, address, "id1")
 	if err := o.Bind(t.Context(), ann, ticket, state, code); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +46,7 @@ func TestSignInAtAProvider(t *testing.T) {
 	if err != nil || strings.Contains(address, ticket) {
 		t.Fatalf("%s %v", address, err)
 	}
-	code, state := p.authorize(t, address, "subject-1")
+	code, state := p.authorize(t, address, "id1")
 	kept, text, err := o.Finish(ctx, ticket, state, code)
 	if err != nil || !kept.Login || kept.Holder.Name != "ann" {
 		t.Fatalf("%+v %v", kept, err)
@@ -164,7 +59,7 @@ func TestSignInAtAProvider(t *testing.T) {
 	}
 	// Whom nobody bound is nobody, and who is bound is not bound again.
 	address, ticket, _ = o.Begin(ctx, redirect)
-	code, state = p.authorize(t, address, "subject-2")
+	code, state = p.authorize(t, address, "id2")
 	if _, _, err := o.Finish(ctx, ticket, state, code); cofferdam.KindOf(err) != cofferdam.Unauthenticated || !strings.Contains(err.Error(), "no account here") {
 		t.Errorf("another subject: %v", err)
 	}
@@ -173,7 +68,7 @@ func TestSignInAtAProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, ticket, _ = o.Begin(ctx, redirect)
-	code, state = p.authorize(t, address, "subject-1")
+	code, state = p.authorize(t, address, "id1")
 	if err := o.Bind(ctx, ann, ticket, state, code); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("bound again: %v", err)
 	}
@@ -184,56 +79,159 @@ func TestSignInAtAProvider(t *testing.T) {
 }
 
 // Each of what ties an answer to its request is checked: without any one of them
-// somebody else's answer would count.
+// somebody else's answer would count. The provider is a real one; what it says is
+// changed on the way, and signed by whoever the case says.
 func TestAnswersOfAProviderThatDoNotHold(t *testing.T) {
 	other, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := func(*jwt.Claims, map[string]any) {}
+	set := func(name string, v any) forging {
+		return func(p *op, c map[string]any) string {
+			c[name] = v
+			if v == nil {
+				delete(c, name)
+			}
+			return p.sign(c)
+		}
+	}
+	at := func(name string, d time.Duration) forging {
+		return func(p *op, c map[string]any) string { return set(name, time.Now().Add(d).Unix())(p, c) }
+	}
+	o, p, clock := bound(t)
 	for name, c := range map[string]struct {
-		change func(*jwt.Claims, map[string]any)
-		send   func(ticket, state, code string) (string, string, string)
-		wait   time.Duration
+		forge forging
+		send  func(ticket, state, code string) (string, string, string)
+		wait  time.Duration
+		holds bool
 	}{
-		"nonce of another flow": {change: func(_ *jwt.Claims, m map[string]any) { m["nonce"] = "x" }},
-		"no nonce":              {change: func(_ *jwt.Claims, m map[string]any) { delete(m, "nonce") }},
-		"another audience":      {change: func(c *jwt.Claims, _ map[string]any) { c.Audience = jwt.Audience{"other"} }},
-		"another issuer":        {change: func(c *jwt.Claims, _ map[string]any) { c.Issuer = "https://other.example.com" }},
-		"over":                  {change: func(c *jwt.Claims, _ map[string]any) { c.Expiry = jwt.NewNumericDate(time.Unix(1, 0)) }},
-		"another key":           {change: func(_ *jwt.Claims, m map[string]any) { m["key"] = other }},
-		"nobody":                {change: func(c *jwt.Claims, _ map[string]any) { c.Subject = "" }},
-		"another state":         {change: plain, send: func(t, _, c string) (string, string, string) { return t, "x", c }},
-		"no state":              {change: plain, send: func(t, _, c string) (string, string, string) { return t, "", c }},
-		"another ticket":        {change: plain, send: func(_, s, c string) (string, string, string) { return "x", s, c }},
-		"another code":          {change: plain, send: func(t, s, _ string) (string, string, string) { return t, s, "x" }},
-		"late":                  {change: plain, wait: FlowLife},
+		"nothing is changed":    {forge: func(p *op, c map[string]any) string { return p.sign(c) }, holds: true},
+		"its clock is ahead":    {forge: at("nbf", time.Minute), holds: true},
+		"azp is us":             {forge: set("azp", client), holds: true},
+		"nonce of another flow": {forge: set("nonce", "x")},
+		"no nonce":              {forge: set("nonce", nil)},
+		"another audience":      {forge: set("aud", "other")},
+		"no audience":           {forge: set("aud", nil)},
+		"for us and another": {forge: func(p *op, c map[string]any) string {
+			delete(c, "azp")
+			return set("aud", []string{client, "other"})(p, c)
+		}},
+		"made for another": {forge: func(p *op, c map[string]any) string {
+			c["aud"] = []string{client, "other"}
+			return set("azp", "other")(p, c)
+		}},
+		"another issuer":      {forge: set("iss", "https://other.example.com")},
+		"no issuer":           {forge: set("iss", nil)},
+		"over":                {forge: at("exp", -time.Second)},
+		"no end":              {forge: set("exp", nil)},
+		"not yet":             {forge: at("nbf", 6*time.Minute)},
+		"nobody":              {forge: set("sub", "")},
+		"a long name":         {forge: set("sub", strings.Repeat("x", 256))},
+		"another key":         {forge: func(_ *op, c map[string]any) string { return signed(jose.RS256, other, "1", c) }},
+		"no key of that name": {forge: func(p *op, c map[string]any) string { return signed(jose.RS256, p.store.key, "other", c) }},
+		"not signed":          {forge: func(_ *op, c map[string]any) string { return unsigned(c) }},
+		"its public key as a secret": {forge: func(p *op, c map[string]any) string {
+			der, err := x509.MarshalPKIXPublicKey(&p.store.key.PublicKey)
+			if err != nil {
+				panic(err)
+			}
+			return signed(jose.HS256, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), p.store.id, c)
+		}},
+		"another way to sign": {forge: func(p *op, c map[string]any) string { return signed(jose.RS512, p.store.key, p.store.id, c) }},
+		"two tokens in one":   {forge: func(p *op, c map[string]any) string { return p.sign(c) + "." + p.sign(c) }},
+		"no token":            {forge: func(*op, map[string]any) string { return "" }},
+		"another state":       {send: func(t, _, c string) (string, string, string) { return t, "x", c }},
+		"no state":            {send: func(t, _, c string) (string, string, string) { return t, "", c }},
+		"another ticket":      {send: func(_, s, c string) (string, string, string) { return "x", s, c }},
+		"another code":        {send: func(t, s, _ string) (string, string, string) { return t, s, "x" }},
+		"late":                {wait: FlowLife},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, p, clock := bound(t)
-			p.change = c.change
+			began := clock.now
+			defer func() { clock.now = began }()
+			p.forge = nil
 			address, ticket, err := o.Begin(t.Context(), redirect)
 			if err != nil {
 				t.Fatal(err)
 			}
-			code, state := p.authorize(t, address, "subject-1")
+			code, state := p.authorize(t, address, "id1")
+			p.forge = c.forge
 			clock.now = clock.now.Add(c.wait)
 			if c.send != nil {
 				ticket, state, code = c.send(ticket, state, code)
 			}
-			if _, text, err := o.Finish(t.Context(), ticket, state, code); text != "" || cofferdam.KindOf(err) != cofferdam.Unauthenticated || !strings.Contains(err.Error(), "does not hold") {
+			_, text, err := o.Finish(t.Context(), ticket, state, code)
+			if c.holds && (err != nil || text == "") {
+				t.Errorf("it does not hold: %v", err)
+			}
+			if !c.holds && (text != "" || cofferdam.KindOf(err) != cofferdam.Unauthenticated || !strings.Contains(err.Error(), "does not hold")) {
 				t.Errorf("%q %v", text, err)
 			}
+			clear(o.flows)
 		})
 	}
-	// The code of one flow in another: the verifier is not its own.
-	o, p, _ := bound(t)
+	// The code of one flow in another: the verifier is not its own, and the provider
+	// refuses it.
+	p.forge = nil
 	one, _, _ := o.Begin(t.Context(), redirect)
 	two, ticket, _ := o.Begin(t.Context(), redirect)
-	code, _ := p.authorize(t, one, "subject-1")
-	_, state := p.authorize(t, two, "subject-1")
+	code, _ := p.authorize(t, one, "id1")
+	_, state := p.authorize(t, two, "id1")
 	if _, _, err := o.Finish(t.Context(), ticket, state, code); err == nil {
 		t.Error("the code of one flow counts in another")
+	}
+}
+
+// A provider changes its keys: the new one counts at once, and the old one no more.
+func TestProviderChangesItsKeys(t *testing.T) {
+	o, p, _ := bound(t)
+	finish := func() error {
+		t.Helper()
+		address, ticket, err := o.Begin(t.Context(), redirect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, state := p.authorize(t, address, "id1")
+		_, _, err = o.Finish(t.Context(), ticket, state, code)
+		return err
+	}
+	old, oldID := p.store.key, p.store.id
+	p.store.rotate(t)
+	if err := finish(); err != nil {
+		t.Errorf("a new key: %v", err)
+	}
+	p.forge = func(_ *op, c map[string]any) string { return signed(jose.RS256, old, oldID, c) }
+	if err := finish(); cofferdam.KindOf(err) != cofferdam.Unauthenticated {
+		t.Errorf("the old key counts: %v", err)
+	}
+}
+
+// One account of the provider's is one person's here. One person may have two.
+func TestSubjectIsBoundToOnePerson(t *testing.T) {
+	o, p, _ := bound(t)
+	bind := func(name, subject string) error {
+		t.Helper()
+		who, err := o.d.Local(t.Context(), acme.Organization, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, ticket, err := o.Begin(t.Context(), redirect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, state := p.authorize(t, address, subject)
+		return o.Bind(t.Context(), who, ticket, state, code)
+	}
+	if err := bind("bob", "id1"); cofferdam.KindOf(err) != cofferdam.Conflict {
+		t.Errorf("ann's account is bound to bob: %v", err)
+	}
+	if err := bind("ann", "id2"); err != nil {
+		t.Errorf("a second one of ann's: %v", err)
+	}
+	address, ticket, _ := o.Begin(t.Context(), redirect)
+	code, state := p.authorize(t, address, "id2")
+	if kept, _, err := o.Finish(t.Context(), ticket, state, code); err != nil || kept.Holder.Name != "ann" {
+		t.Errorf("%+v %v", kept, err)
 	}
 }
 
