@@ -51,8 +51,9 @@ func (d *Directory) Local(ctx context.Context, o cofferdam.OrganizationID, name 
 	p, err := d.o.Store.Person(ctx, o, name)
 	if cofferdam.KindOf(err) == cofferdam.NotFound && err != nil {
 		p = Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: o, Name: name, Created: d.o.Now().UTC()}
-		if err = d.o.Store.AddPerson(ctx, p); err == nil {
-			err = d.o.Store.SetMembership(ctx, o, Membership{Member: string(p.ID), Role: Owner})
+		err = d.o.Store.AddPerson(ctx, p, Membership{Member: string(p.ID), Role: Owner}, nil)
+		if err != nil && cofferdam.KindOf(err) == cofferdam.Conflict { // another call of theirs was first
+			p, err = d.o.Store.Person(ctx, o, name)
 		}
 	}
 	if err != nil {

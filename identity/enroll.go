@@ -2,7 +2,9 @@ package identity
 
 import (
 	"context"
+	"encoding/base32"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pquerna/otp"
@@ -24,9 +26,24 @@ func NewSecret(issuer, account string) (secret, address string, err error) {
 	return key.Secret(), key.URL(), nil
 }
 
+// FreshFor is how long after signing in at a provider somebody who has nothing to
+// prove by may set up the first thing. Source: docs/SPECIFICATION.md, "Identity".
+const FreshFor = 5 * time.Minute
+
+// fresh refuses a login that is not of just now to somebody who has nothing to prove
+// by. Whoever came by the login would else make themselves what proves them.
+func (d *Directory) fresh(op string, who Caller) error {
+	if who.Signed.IsZero() || d.o.Now().Sub(who.Signed) < FreshFor {
+		return nil
+	}
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Forbidden, Subject: "first factor", Reason: fmt.Sprintf("it needs a login of the last %s", FreshFor), Hint: "sign in again with cofferdam login --oidc, and add it at once",
+	}
+}
+
 // Enroll gives a person a factor. The first one needs no proof but that the
-// caller is the person; each later one needs a proof by one they have, for the
-// digest about. It is on record before it counts.
+// caller is the person, and has just signed in if they did; each later one needs a
+// proof by one they have, for the digest about. It is on record before it counts.
 func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRequest, p Presence, about cofferdam.Digest) (Factor, error) {
 	const op = "identity.Enroll"
 	person := cofferdam.PersonID(who.Member)
@@ -45,36 +62,52 @@ func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRe
 	case len(e.Name) > 64:
 		return Factor{}, invalid(op, "name", "is longer than 64 bytes")
 	}
+	if len(have) == 0 {
+		if err := d.fresh(op, who); err != nil {
+			return Factor{}, err
+		}
+	}
 	f := Factor{ID: cofferdam.NewID("f"), Person: person, Kind: e.Kind, Name: e.Name, Created: now}
-	if f.Data, err = d.material(ctx, who, e, now); err != nil {
+	if f.Data, f.Step, err = d.material(ctx, who, e, now); err != nil {
 		return Factor{}, err
 	}
 	if err := d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": f.Kind, "factor": f.ID}); err != nil {
 		return Factor{}, err
 	}
-	return f, d.o.Store.AddFactor(ctx, f)
+	return f, d.o.Store.AddFactor(ctx, f, len(have)) // two at the same moment are not both the first
 }
 
-// material is what is kept of an enrollment.
-func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.EnrollRequest, now time.Time) ([]byte, error) {
+// minSecret is the least that a secret for codes has, in bytes. Source: RFC 4226,
+// section 4, R6.
+const minSecret = 16
+
+// material is what is kept of an enrollment, and which step the first code was of:
+// it has been used by that.
+func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.EnrollRequest, now time.Time) (data []byte, spent int64, err error) {
 	const op = "identity.Enroll"
 	switch e.Kind {
 	case Password:
-		return d.HashPassword(ctx, e.Password)
+		data, err = d.HashPassword(ctx, e.Password)
+		return data, 0, err
 	case TOTP:
-		ok, err := totp.ValidateCustom(e.Code, e.Secret, now, totp.ValidateOpts{Period: step, Skew: 1, Digits: otp.DigitsSix})
-		if err != nil || !ok {
-			return nil, invalid(op, "code", "it is not the one of this secret now; look at the clocks of both devices")
+		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(e.Secret, "="))
+		if err != nil || len(secret) < minSecret {
+			return nil, 0, invalid(op, "secret", fmt.Sprintf("it is not base32 of %d bytes or more", minSecret))
 		}
-		return []byte(e.Secret), nil
+		at, ok, err := codeAt(e.Secret, e.Code, now)
+		if err != nil || !ok {
+			return nil, 0, invalid(op, "code", "it is not the one of this secret now; look at the clocks of both devices")
+		}
+		return []byte(e.Secret), at, nil
 	}
 	if e.Kind == Passkey && d.passkeys != nil {
 		if len(e.Credential) == 0 { // our own page has it
 			e.Credential, _ = d.passkeys.Answered(cofferdam.PersonID(who.Member), "")
 		}
-		return d.passkeys.made(ctx, who, e.Credential)
+		data, err = d.passkeys.made(ctx, who, e.Credential)
+		return data, 0, err
 	}
-	return nil, invalid(op, "factor", fmt.Sprintf("%.40q is no password, no totp, and no passkey of a server that has them", e.Kind))
+	return nil, 0, invalid(op, "factor", fmt.Sprintf("%.40q is no password, no totp, and no passkey of a server that has them", e.Kind))
 }
 
 // Unenroll takes a factor away, with a proof by one that the person has. The last

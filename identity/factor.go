@@ -48,7 +48,8 @@ type Factor struct {
 	Person  cofferdam.PersonID `json:"person"`
 	Kind    string             `json:"kind"`
 	Name    string             `json:"name"`
-	Data    []byte             `json:"-"` // password: argon2id text; totp: sealed secret; passkey: credential
+	Data    []byte             `json:"-"` // password: argon2id text; totp: secret, as it is typed; passkey: credential
+	Step    int64              `json:"-"` // of a totp that is added: the step that its first code has used
 	Created time.Time          `json:"created"`
 }
 
@@ -190,21 +191,29 @@ const step = 30
 
 // sameCode takes a code of this step or of the one before or after it, once.
 func (d *Directory) sameCode(ctx context.Context, f Factor, code string, now time.Time) (bool, error) {
+	n, ok, err := codeAt(string(f.Data), code, now)
+	if err != nil || !ok {
+		return false, err
+	}
+	err = d.o.Store.SpendStep(ctx, f.ID, n)
+	if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil {
+		return false, nil // seen before
+	}
+	return err == nil, err
+}
+
+// codeAt says of which step a code is: this one, the one before or the one after it.
+func codeAt(secret, code string, now time.Time) (n int64, ok bool, err error) {
 	o := totp.ValidateOpts{Period: step, Digits: otp.DigitsSix, Algorithm: otp.AlgorithmSHA1}
 	for _, at := range []int64{0, -1, 1} {
 		n := now.Unix()/step + at
-		want, err := totp.GenerateCodeCustom(string(f.Data), time.Unix(n*step, 0), o)
+		want, err := totp.GenerateCodeCustom(secret, time.Unix(n*step, 0), o)
 		if err != nil {
-			return false, err
+			return 0, false, err
 		}
-		if subtle.ConstantTimeCompare([]byte(want), []byte(code)) != 1 {
-			continue
+		if subtle.ConstantTimeCompare([]byte(want), []byte(code)) == 1 {
+			return n, true, nil
 		}
-		err = d.o.Store.SpendStep(ctx, f.ID, n)
-		if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil {
-			return false, nil // seen before
-		}
-		return err == nil, err
 	}
-	return false, nil
+	return 0, false, nil
 }

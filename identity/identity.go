@@ -78,6 +78,14 @@ type Caller struct {
 	Fixed        cofferdam.ProjectID // of a token that is good for one project; "" for none
 	Token        cofferdam.TokenID   // by which the caller acts; "" for none
 	Runs         bool                // the kernel, or a file that only they can read, says that they run the server
+	Signed       time.Time           // when they signed in, if the token came of that
+}
+
+// There says whether the caller is a person and no program of theirs, as far as
+// that can be told without a proof: whom the kernel names, or who has signed in. A
+// token that somebody made for themselves stands for a program.
+func (c Caller) There() bool {
+	return c.Principal.IsPerson() && (c.Token == "" || !c.Signed.IsZero())
 }
 
 // RoleIn returns what the caller may in a project: the highest of its roles
@@ -108,7 +116,10 @@ func (c Caller) May(scope cofferdam.Scope, verb string, needs Role) bool {
 type Store interface {
 	Person(ctx context.Context, o cofferdam.OrganizationID, name string) (Person, error) // id, unique prefix or name
 	People(ctx context.Context, o cofferdam.OrganizationID) ([]Person, error)
-	AddPerson(ctx context.Context, p Person) error
+	// AddPerson keeps an account with its first role and invitation, all or nothing:
+	// one without them could not be used, and its name would be taken. The zero
+	// Membership is no role, nil no invitation.
+	AddPerson(ctx context.Context, p Person, m Membership, invitation *Token) error
 	DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error
 	Memberships(ctx context.Context, member string) ([]Membership, error)
 	Roles(ctx context.Context, o cofferdam.OrganizationID) (map[string][]Membership, error) // of all members
@@ -125,11 +136,14 @@ type Store interface {
 
 	AddToken(ctx context.Context, t Token) error
 	TokenByHash(ctx context.Context, hash string) (Token, error)
-	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error)
+	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error) // newest first, up to a bound
+	Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (Token, error)
 	RevokeToken(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID, at time.Time) error
 	UsedToken(ctx context.Context, id cofferdam.TokenID, at time.Time) error
 
-	AddFactor(ctx context.Context, f Factor) error
+	// AddFactor keeps a factor of somebody who has so many; a Conflict if that is
+	// not what they have by now.
+	AddFactor(ctx context.Context, f Factor, have int) error
 	Factors(ctx context.Context, p cofferdam.PersonID) ([]Factor, error)
 	RemoveFactor(ctx context.Context, p cofferdam.PersonID, id string) error
 	ChangeFactor(ctx context.Context, id string, data []byte) error

@@ -53,7 +53,7 @@ func signing(t *testing.T, codes bool) (d *Directory, m *Memory, c *clock, recor
 func TestSignIn(t *testing.T) {
 	d, m, c, record, _ := signing(t, false)
 	ctx := t.Context()
-	if err := m.AddPerson(ctx, Person{ID: "u-robot", Organization: acme.Organization, Name: "robot", Service: true}); err != nil {
+	if err := m.AddPerson(ctx, Person{ID: "u-robot", Organization: acme.Organization, Name: "robot", Service: true}, Membership{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := ""

@@ -115,20 +115,30 @@ func (d *Directory) SetRole(ctx context.Context, who Caller, scope cofferdam.Sco
 	if err := d.record(ctx, who, cofferdam.EventMember, map[string]string{"member": name, "role": string(role), "project": string(scope.Project)}); err != nil {
 		return Member{}, "", err
 	}
+	membership, text := Membership{Member: string(p.ID), Project: scope.Project, Role: role}, ""
 	if fresh {
-		if err := d.o.Store.AddPerson(ctx, p); err != nil {
-			return Member{}, "", err
-		}
+		text, err = d.welcome(ctx, who, p, membership)
+	} else {
+		err = d.o.Store.SetMembership(ctx, scope.Organization, membership)
 	}
-	if err := d.o.Store.SetMembership(ctx, scope.Organization, Membership{Member: string(p.ID), Project: scope.Project, Role: role}); err != nil {
+	if err != nil {
 		return Member{}, "", err
 	}
 	m, err := d.Member(ctx, scope, name)
-	if err != nil || !fresh || service {
-		return m, "", err
-	}
-	_, text, err := d.Issue(ctx, invitation(p, who.Principal), InvitationLife)
 	return m, text, err
+}
+
+// welcome makes an account with its first role and, if it is a person's, the
+// invitation whose text it returns.
+func (d *Directory) welcome(ctx context.Context, who Caller, p Person, m Membership) (string, error) {
+	if p.Service {
+		return "", d.o.Store.AddPerson(ctx, p, m, nil)
+	}
+	t, text, err := d.token(invitation(p, who.Principal), InvitationLife)
+	if err != nil {
+		return "", err
+	}
+	return text, d.o.Store.AddPerson(ctx, p, m, &t)
 }
 
 // Leave takes the role in a project away; with project "" it closes the account
@@ -163,6 +173,11 @@ func (d *Directory) NewToken(ctx context.Context, who Caller, t Token, life time
 // Tokens lists those of an organisation, the newest first.
 func (d *Directory) Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error) {
 	return d.o.Store.Tokens(ctx, o)
+}
+
+// Token finds one of an organisation by its whole id.
+func (d *Directory) Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (Token, error) {
+	return d.o.Store.Token(ctx, o, id)
 }
 
 // Revoke ends a token.

@@ -63,10 +63,16 @@ func (m *Memory) People(_ context.Context, o cofferdam.OrganizationID) (all []Pe
 }
 
 // AddPerson keeps an account.
-func (m *Memory) AddPerson(_ context.Context, p Person) error {
+func (m *Memory) AddPerson(_ context.Context, p Person, first Membership, invitation *Token) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.people = append(m.people, p)
+	if first != (Membership{}) {
+		m.roles[first.Member] = append(m.roles[first.Member], first)
+	}
+	if invitation != nil {
+		m.tokens = append(m.tokens, *invitation)
+	}
 	return nil
 }
 
@@ -134,6 +140,18 @@ func (m *Memory) Tokens(_ context.Context, o cofferdam.OrganizationID) (all []To
 	return all, nil
 }
 
+// Token finds one of an organisation.
+func (m *Memory) Token(_ context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (Token, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tokens {
+		if t.Organization == o && t.ID == id {
+			return t, nil
+		}
+	}
+	return Token{}, missing()
+}
+
 func (m *Memory) change(id cofferdam.TokenID, do func(*Token)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,10 +179,18 @@ func (m *Memory) UsedToken(_ context.Context, id cofferdam.TokenID, at time.Time
 }
 
 // AddFactor keeps a factor.
-func (m *Memory) AddFactor(_ context.Context, f Factor) error {
+func (m *Memory) AddFactor(_ context.Context, f Factor, have int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.factors = append(m.factors, f)
+	for _, old := range m.factors {
+		if old.Person == f.Person {
+			have--
+		}
+	}
+	if have != 0 {
+		return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.Conflict, Subject: "factor", Reason: "another was added meanwhile", Hint: "look at them"}
+	}
+	m.factors, m.steps[f.ID] = append(m.factors, f), f.Step
 	return nil
 }
 

@@ -252,6 +252,13 @@ func (o *OIDC) Bind(ctx context.Context, who Caller, ticket, state, code string)
 	if !who.Principal.IsPerson() {
 		return &cofferdam.Error{Op: "identity.Bind", Kind: cofferdam.Forbidden, Subject: who.Principal.String(), Reason: "only people sign in", Hint: "give the program a token"}
 	}
+	have, err := o.d.o.Store.Factors(ctx, cofferdam.PersonID(who.Member))
+	if err == nil && len(have) == 0 {
+		err = o.d.fresh("identity.Bind", who)
+	}
+	if err != nil {
+		return err
+	}
 	subject, err := o.subject(ctx, ticket, state, code)
 	if err != nil {
 		return err

@@ -105,6 +105,9 @@ func (d *Directory) Bearer(ctx context.Context, text string) (Caller, error) {
 		return Caller{}, err
 	}
 	c.Most, c.Fixed, c.Verbs, c.Token = t.Most, t.Project, slices.Clone(t.Verbs), t.ID
+	if t.Login {
+		c.Signed = t.Created
+	}
 	if now.Truncate(time.Minute).After(t.Used) {
 		err = d.o.Store.UsedToken(ctx, t.ID, now.Truncate(time.Minute))
 	}

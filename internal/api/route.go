@@ -49,14 +49,19 @@ type call struct {
 	raw   bytes.Buffer // its body, as it came
 	s     *Server
 	w     http.ResponseWriter
-	sent  bool // a stream has begun: errors go into it
+	req   *http.Request
+	stood time.Time // when it was seen last that the caller may have the answer
+	sent  bool      // a stream has begun: errors go into it
 }
 
 func (s *Server) handler(r Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), part: req.PathValue("checkpoint"), s: s, w: w}
+		c := &call{ctx: req.Context(), svc: s.svc, name: req.PathValue("name"), part: req.PathValue("checkpoint"), s: s, w: w, req: req, stood: time.Now()}
 		defer s.survive(c, req)
 		reply, err := c.do(r, req)
+		if err == nil && r.Method == http.MethodGet && !c.sent {
+			err = c.stands() // it may have waited for long
+		}
 		switch {
 		case err != nil && c.sent:
 			c.breakOff(req, err)
@@ -160,6 +165,28 @@ const writeTimeout = 30 * time.Second
 
 func limitWrite(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+}
+
+// standing is how long an answer goes on without a look whether its caller still
+// counts: a token is revoked or over, or a role taken away, while a stream goes on.
+// Source: docs/SPECIFICATION.md, "Identity".
+const standing = 1 * time.Second
+
+// stands says whether the caller may still have what this request asks for.
+func (c *call) stands() error {
+	was, known := service.ActingOf(c.ctx)
+	if !known || time.Since(c.stood) < standing { // routes that are open ask for nobody
+		return nil
+	}
+	now, err := c.s.o.Auth.acting(c.req, c.s.svc)
+	if err != nil {
+		return err
+	}
+	if now.Scope != was.Scope || now.Caller.Member != was.Caller.Member {
+		return unauthenticated("its caller is in another project now")
+	}
+	c.stood = time.Now()
+	return nil
 }
 
 // begin starts an answer that is written bit by bit.

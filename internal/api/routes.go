@@ -93,6 +93,9 @@ func taskRoutes() []Route {
 // answer with its status.
 func (c *call) stream(run func(send func(any) error) error) error {
 	err := run(func(v any) error {
+		if err := c.stands(); err != nil {
+			return err
+		}
 		if !c.sent {
 			c.begin(ndjson)
 		}
@@ -247,6 +250,9 @@ type lazyWriter struct {
 }
 
 func (l lazyWriter) Write(p []byte) (int, error) {
+	if err := l.c.stands(); err != nil {
+		return 0, err
+	}
 	if !l.c.sent {
 		l.c.begin(l.kind)
 	}

@@ -88,7 +88,7 @@ func asks() map[string][]ask {
 		"listTasks":  inQuery("repo", func(n names) string { return n.repo }), "viewTask": ofTask, "waitTask": ofTask, "followTask": ofTask, "cancelTask": ofTask, "retryTask": ofTask,
 		"sendTask": taskWith(`{"text":"hello"}`), "openTask": taskWith(`{"bounds":{"entry":"a.example.com","seconds":60},` + proofText + `}`),
 		// What one has does not stand in the way of what the other makes.
-		"addRepo": inBody(`{"name":%q,"upstream":"/srv/x.git"}`, func(n names) string { return n.repo }), "viewRepo": repo, "removeRepo": repo,
+		"addRepo": inBody(`{"name":%q,"upstream":"https://git.example.com/x.git"}`, func(n names) string { return n.repo }), "viewRepo": repo, "removeRepo": repo,
 		"addModel": inBody(`{"name":%q,"provider":"anthropic","key":"sk-other-12345678"}`, func(n names) string { return n.model }), "viewModel": model, "removeModel": model,
 		"viewMerge": ofTask, "approveMerge": taskWith(commitText), "rejectMerge": taskWith(`{"reason":"x"}`), "landMerge": taskWith(`{}`),
 		"listSessions": inQuery("task", func(n names) string { return n.task }), "viewSession": session,

@@ -108,6 +108,11 @@ func (w *watched) Factors(ctx context.Context, p cofferdam.PersonID) ([]identity
 	return w.Store.Factors(ctx, p)
 }
 
+func (w *watched) Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (identity.Token, error) {
+	w.note("token")
+	return w.Store.Token(ctx, o, id)
+}
+
 func (w *watched) Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]identity.Token, error) {
 	w.note("tokens")
 	return w.Store.Tokens(ctx, o)
@@ -244,7 +249,7 @@ func (b *both) owner(t *testing.T, s cofferdam.Scope, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, err := b.people.Issue(t.Context(), identity.Token{Organization: s.Organization, Holder: c.Principal, Member: c.Member, Most: identity.Owner}, time.Hour)
+	_, text, err := b.people.Issue(t.Context(), identity.Token{Organization: s.Organization, Holder: c.Principal, Member: c.Member, Most: identity.Owner, Login: true}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
 
 	"cofferdam"
 	"cofferdam/identity"
@@ -100,8 +101,15 @@ func About(q cofferdam.Digest, allow bool, b *cofferdam.Bounds) cofferdam.Digest
 	return digestOf("approval", q, allow, b)
 }
 
-// aboutFactors is what proofs for a change of factors are about.
-const aboutFactors cofferdam.Digest = "sha256:factors"
+// mix is chance of this process alone: a browser sees the digest that a passkey signs
+// for, and must not be able to try passwords with it.
+var mix = rand.Text()
+
+// aboutFactor is what a proof for a change of factors is about: that change and no
+// other, so that what a person agreed to in a browser lets nobody make another one.
+func aboutFactor(what string, of ...any) cofferdam.Digest {
+	return digestOf("factor", mix, what, of)
+}
 
 // Enroll gives the caller a factor.
 func (s *Service) Enroll(ctx context.Context, r cofferdam.EnrollRequest) (cofferdam.Factor, error) {
@@ -110,15 +118,16 @@ func (s *Service) Enroll(ctx context.Context, r cofferdam.EnrollRequest) (coffer
 		return cofferdam.Factor{}, err
 	}
 	var p identity.Presence
+	about := aboutFactor("add", r.Kind, r.Name, r.Password, r.Secret, r.Credential) // a code may be another one by now
 	if r.Proof.Kind != "" {
-		if r.Proof, err = s.fetched(ctx, a.Caller, r.Proof, aboutFactors); err != nil {
+		if r.Proof, err = s.fetched(ctx, a.Caller, r.Proof, about); err != nil {
 			return cofferdam.Factor{}, err
 		}
-		if p, err = s.Prover.Prove(ctx, cofferdam.PersonID(a.Caller.Member), r.Proof, aboutFactors); err != nil {
+		if p, err = s.Prover.Prove(ctx, cofferdam.PersonID(a.Caller.Member), r.Proof, about); err != nil {
 			return cofferdam.Factor{}, err
 		}
 	}
-	f, err := s.Prover.Enroll(ctx, a.Caller, r, p, aboutFactors)
+	f, err := s.Prover.Enroll(ctx, a.Caller, r, p, about)
 	return shownFactor(f), err
 }
 
@@ -132,14 +141,15 @@ func (s *Service) Unenroll(ctx context.Context, id string, proof cofferdam.Proof
 	if err != nil {
 		return err
 	}
-	if proof, err = s.fetched(ctx, a.Caller, proof, aboutFactors); err != nil {
+	about := aboutFactor("remove", id)
+	if proof, err = s.fetched(ctx, a.Caller, proof, about); err != nil {
 		return err
 	}
-	p, err := s.Prover.Prove(ctx, cofferdam.PersonID(a.Caller.Member), proof, aboutFactors)
+	p, err := s.Prover.Prove(ctx, cofferdam.PersonID(a.Caller.Member), proof, about)
 	if err != nil {
 		return err
 	}
-	return s.Prover.Unenroll(ctx, a.Caller, id, p, aboutFactors)
+	return s.Prover.Unenroll(ctx, a.Caller, id, p, about)
 }
 
 // ListFactors lists those of the caller.

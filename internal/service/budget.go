@@ -15,7 +15,9 @@ func (s *Service) settleBudget(ctx context.Context, op string, r *cofferdam.Task
 		asked = *r.Budget
 	}
 	most, whose := s.MaxBudget, "on this server"
-	if len(s.ProjectBudgets) > 0 {
+	// The operator names projects of the server's own organisation: one of the same
+	// name elsewhere is another one.
+	if len(s.ProjectBudgets) > 0 && s.scope(ctx).Organization == s.Scope.Organization {
 		name, err := s.projectName(ctx)
 		if err != nil {
 			return err

@@ -115,6 +115,16 @@ var verbs = map[string]verb{
 	"service.RemoveWorkspace":     {"workspace.remove", identity.Operator, false},
 }
 
+// byToken are the verbs of people for which a token that a person made will do: each
+// asks for a fresh proof itself, or, before there is anything to prove by, is for an
+// invitation. For every other one the person has to be there: their token stands for
+// a program.
+var byToken = map[string]bool{
+	"service.AnswerApproval": true, "service.DecidePolicy": true, "service.OpenTask": true, "service.Enroll": true, "service.BindSignIn": true,
+	"service.RegisterPasskey": true, "service.AddOrganization": true, "service.BindWebhook": true,
+	"service.Unenroll": true, "service.ListFactors": true, "service.AddMember": true, "service.RemoveMember": true, "service.CreateToken": true,
+}
+
 // enter admits a caller who may do op in the project that they act in.
 func (s *Service) enter(ctx context.Context, op string) (Acting, error) {
 	a, ok := ActingOf(ctx)
@@ -129,6 +139,10 @@ func (s *Service) enter(ctx context.Context, op string) (Acting, error) {
 		return a, noProject(op, string(a.Scope.Project))
 	case v.human && !a.Caller.Principal.IsPerson():
 		return a, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: a.Caller.Principal.String(), Reason: "only a person may do this", Hint: "a person runs it, signed in with an account of their own"}
+	case v.human && !byToken[op] && !a.Caller.There():
+		return a, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Forbidden, Subject: v.name, Reason: "only a person may do this, and a token that is no login stands for a program", Hint: "sign in with cofferdam login",
+		}
 	case !a.Caller.May(a.Scope, v.name, v.needs):
 		return a, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Forbidden, Subject: v.name, Hint: "ask an owner of the project",

@@ -1,10 +1,15 @@
 package service
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"cofferdam"
+	"cofferdam/identity"
 )
 
 // TestEveryVerbHasARow: every call names the verb that it needs by its own name,
@@ -61,5 +66,44 @@ func TestEveryVerbHasARow(t *testing.T) {
 			t.Errorf("%s: %+v, as %s", verb, v, names[v.name])
 		}
 		names[v.name] = verb
+	}
+}
+
+// For what only a person may and no proof is asked, a token that the person made
+// will not do: a program has it. A login, and whom the kernel names, will.
+func TestATokenIsNoPerson(t *testing.T) {
+	s, _ := world(t)
+	acts := map[string]func(context.Context) error{
+		"service.SendTask":       func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
+		"service.ApproveMerge":   func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", commit('a')); return err },
+		"service.RejectMerge":    func(ctx context.Context) error { _, err := s.RejectMerge(ctx, "t-1", ""); return err },
+		"service.LandMerge":      func(ctx context.Context) error { _, err := s.LandMerge(ctx, "t-1", ""); return err },
+		"service.RestoreSandbox": func(ctx context.Context) error { _, err := s.RestoreSandbox(ctx, "t-1", "v1"); return err },
+		"service.ListOrganizations": func(ctx context.Context) error {
+			a, _ := ActingOf(ctx)
+			a.Caller.Runs = true
+			_, err := s.ListOrganizations(WithActing(ctx, a))
+			return err
+		},
+		"service.AddProject": func(ctx context.Context) error { _, err := s.AddProject(ctx, cofferdam.ProjectRequest{}); return err },
+	}
+	for op, v := range verbs { // one that is on neither list needs the person there
+		if (acts[op] != nil || byToken[op]) && !v.human {
+			t.Errorf("%s is no person's word", op)
+		}
+	}
+	with := func(c identity.Caller) context.Context {
+		c.Principal, c.Member, c.Organization, c.Memberships = alice, "m", scope.Organization, []identity.Membership{{Member: "m", Role: identity.Owner}}
+		return WithActing(context.Background(), Acting{Caller: c, Scope: scope})
+	}
+	for op, act := range acts {
+		if err := act(with(identity.Caller{Token: "k-1", Most: identity.Owner})); cofferdam.KindOf(err) != cofferdam.Forbidden || !strings.Contains(err.Error(), "program") {
+			t.Errorf("%s by a token of alice's: %v", op, err)
+		}
+		for name, c := range map[string]identity.Caller{"her login": {Token: "k-1", Most: identity.Owner, Signed: time.Now()}, "the kernel": {}} {
+			if err := act(with(c)); cofferdam.KindOf(err) == cofferdam.Forbidden {
+				t.Errorf("%s by %s: %v", op, name, err)
+			}
+		}
 	}
 }

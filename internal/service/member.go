@@ -22,6 +22,7 @@ type Accounts interface {
 	NewOrganization(ctx context.Context, who identity.Caller, name, owner string) (o cofferdam.Organization, invitation string, err error)
 	NewToken(ctx context.Context, who identity.Caller, t identity.Token, life time.Duration) (identity.Token, string, error)
 	Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]identity.Token, error)
+	Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (identity.Token, error)
 	Revoke(ctx context.Context, who identity.Caller, id cofferdam.TokenID) error
 	SignIn(ctx context.Context, r cofferdam.LoginRequest, first cofferdam.OrganizationID) (identity.Token, string, error)
 }
@@ -126,8 +127,8 @@ func (s *Service) Member(ctx context.Context, name string) (cofferdam.Member, er
 }
 
 // aboutMember is what a proof for a change of a member is about.
-func aboutMember(scope cofferdam.Scope, name, role string) cofferdam.Digest {
-	return digestOf("member", scope, name, role)
+func aboutMember(scope cofferdam.Scope, name, role string, service bool) cofferdam.Digest {
+	return digestOf("member", scope, name, role, service)
 }
 
 // AddMember gives somebody a role, with a fresh proof that it is an owner who does.
@@ -142,7 +143,7 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	if err != nil {
 		return none, err
 	}
-	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, r.Name, r.Role)); err != nil {
+	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, r.Name, r.Role, r.Service)); err != nil {
 		return none, err
 	}
 	m, text, err := s.Accounts.SetRole(ctx, a.Caller, scope, r.Name, r.Service, identity.Role(r.Role))
@@ -164,7 +165,7 @@ func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.Mem
 	if err != nil {
 		return err
 	}
-	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "")); err != nil {
+	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "", false)); err != nil {
 		return err
 	}
 	return s.Accounts.Leave(ctx, a.Caller, scope, name)

@@ -38,6 +38,11 @@ func (s *Service) AddRepo(ctx context.Context, r cofferdam.RepoRequest) (cofferd
 	if err := checkUpstream(op, r); err != nil {
 		return repo, err
 	}
+	if filepath.IsAbs(r.Upstream) {
+		if err := s.ofMachine(ctx, op, "repository at a path of the server"); err != nil {
+			return repo, err
+		}
+	}
 	if r.Base != "" {
 		ref, err := task.BranchRef(r.Base)
 		if err != nil {

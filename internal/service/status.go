@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cofferdam"
+	"cofferdam/identity"
 	"cofferdam/internal/doctor"
 	"cofferdam/task"
 )
@@ -40,6 +41,20 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 // runs says whether the caller is of the organisation that runs the server: counts
 // over all boxes, and what the host is like, are for nobody else.
 func (s *Service) runs(a Acting) bool { return a.Caller.Organization == s.Scope.Organization }
+
+// ofMachine refuses a path of the server's machine to whoever does not operate all
+// of the organisation that runs it: what lies there may be another project's or
+// another organisation's, or the server's own keys.
+func (s *Service) ofMachine(ctx context.Context, op, what string) error {
+	a, _ := ActingOf(ctx)
+	if s.runs(a) && a.Caller.RoleIn(cofferdam.Scope{Organization: a.Caller.Organization}).Has(identity.Operator) {
+		return nil
+	}
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Forbidden, Subject: what, Reason: "it is for operators of all of the organisation that runs the server",
+		Hint: "name an https repository and an image by its name, or ask who runs the server",
+	}
+}
 
 // Examine runs the host checks, as cofferdam doctor does.
 func (s *Service) Examine(ctx context.Context) (doctor.Report, error) {

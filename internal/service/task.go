@@ -64,7 +64,7 @@ func (s *Service) settle(ctx context.Context, op string, r *cofferdam.TaskReques
 	if err := s.settleRest(op, r); err != nil {
 		return cofferdam.Repo{}, err
 	}
-	if err := s.settleImage(op, r.Image); err != nil {
+	if err := s.settleImage(ctx, op, r.Image); err != nil {
 		return cofferdam.Repo{}, err
 	}
 	if s.Tier != nil {
@@ -158,13 +158,17 @@ func (s *Service) settleRest(op string, r *cofferdam.TaskRequest) error {
 	return err
 }
 
-// settleImage refuses an image that this server cannot have.
-func (s *Service) settleImage(op, name string) error {
+// settleImage refuses an image that this server cannot have, or that the caller
+// may not name.
+func (s *Service) settleImage(ctx context.Context, op, name string) error {
 	switch {
 	case name == "" || name == "host":
 		return nil
 	case !filepath.IsAbs(name):
 		return s.Environments.CheckImage(name)
+	}
+	if err := s.ofMachine(ctx, op, "image that is a folder of the server"); err != nil {
+		return err
 	}
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return invalid(op, "image "+name, "there is no such folder on the server", "leave --image away for an image of the host")

@@ -132,14 +132,12 @@ func (s *Service) RevokeToken(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.Accounts.Tokens(ctx, a.Caller.Organization)
-	if err != nil {
+	t, err := s.Accounts.Token(ctx, a.Caller.Organization, cofferdam.TokenID(id)) // a list has a bound
+	switch {
+	case err != nil && cofferdam.KindOf(err) != cofferdam.NotFound:
 		return err
-	}
-	for _, t := range all {
-		if string(t.ID) == id && mine(a, t) {
-			return s.Accounts.Revoke(ctx, a.Caller, t.ID)
-		}
+	case err == nil && mine(a, t):
+		return s.Accounts.Revoke(ctx, a.Caller, t.ID)
 	}
 	return &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: fmt.Sprintf("token %.80q", id), Reason: "there is none", Hint: "cofferdam admin token list shows yours"}
 }
@@ -249,7 +247,7 @@ func (s *Service) BindSignIn(ctx context.Context, r cofferdam.LoginFinish) error
 		return err
 	}
 	if len(have) > 0 {
-		if _, err := s.present(ctx, a.Caller, r.Proof, aboutFactors); err != nil {
+		if _, err := s.present(ctx, a.Caller, r.Proof, aboutFactor("bind", r.Ticket, r.State, r.Code)); err != nil {
 			return err
 		}
 	}

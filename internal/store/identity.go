@@ -49,10 +49,19 @@ func (s *Store) People(ctx context.Context, o cofferdam.OrganizationID) ([]ident
 	return list, broken("store.People", s.path, err)
 }
 
-// AddPerson keeps a new account; a Conflict if the name is taken.
-func (s *Store) AddPerson(ctx context.Context, p identity.Person) error {
-	_, err := s.exec(ctx, "store.AddPerson", `INSERT INTO person VALUES (?, ?, ?, ?, ?, ?)`, p.ID, p.Organization, p.Name, p.Service, stamp(p.Created), stamp(p.Disabled))
-	return err
+// AddPerson keeps a new account with its first role and invitation, all or
+// nothing; a Conflict if the name is taken.
+func (s *Store) AddPerson(ctx context.Context, p identity.Person, m identity.Membership, invitation *identity.Token) error {
+	return s.change(ctx, "store.AddPerson", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO person VALUES (?, ?, ?, ?, ?, ?)`, p.ID, p.Organization, p.Name, p.Service, stamp(p.Created), stamp(p.Disabled))
+		if err == nil && m != (identity.Membership{}) {
+			_, err = tx.ExecContext(ctx, `INSERT INTO membership VALUES (?, ?, ?, ?)`, p.Organization, m.Member, m.Project, m.Role)
+		}
+		if err == nil && invitation != nil {
+			err = addToken(ctx, tx, *invitation)
+		}
+		return err
+	})
 }
 
 // DisablePerson closes an account from then on; the zero time opens it again.
@@ -132,13 +141,24 @@ func scanToken(r *sql.Rows) (t identity.Token, err error) {
 
 // AddToken keeps a token by its hash.
 func (s *Store) AddToken(ctx context.Context, t identity.Token) error {
+	return s.change(ctx, "store.AddToken", func(tx *sql.Tx) error { return addToken(ctx, tx, t) })
+}
+
+func addToken(ctx context.Context, tx *sql.Tx, t identity.Token) error {
 	body, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	_, err = s.exec(ctx, "store.AddToken", `INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)`,
+	_, err = tx.ExecContext(ctx, `INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)`,
 		t.ID, t.Hash, t.Organization, t.Project, t.Member, stamp(t.Expires), stamp(t.Created), string(body))
 	return err
+}
+
+// Token finds one of an organisation by its whole id.
+func (s *Store) Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (identity.Token, error) {
+	const op = "store.Token"
+	t, err := one(ctx, s.read, op, "token "+show(string(id)), scanToken, tokenColumns+`WHERE organization = ? AND id = ?`, o, id)
+	return t, broken(op, s.path, err)
 }
 
 // TokenByHash finds a token of whatever organisation.
@@ -170,9 +190,15 @@ func (s *Store) UsedToken(ctx context.Context, id cofferdam.TokenID, at time.Tim
 	return err
 }
 
-// AddFactor keeps what a person proves themselves by.
-func (s *Store) AddFactor(ctx context.Context, f identity.Factor) error {
-	_, err := s.exec(ctx, "store.AddFactor", `INSERT INTO factor VALUES (?, ?, ?, ?, ?, 0, ?)`, f.ID, f.Person, f.Kind, f.Name, f.Data, stamp(f.Created))
+// AddFactor keeps what a person proves themselves by; a Conflict if they have not
+// so many.
+func (s *Store) AddFactor(ctx context.Context, f identity.Factor, have int) error {
+	const op = "store.AddFactor"
+	n, err := s.exec(ctx, op, `INSERT INTO factor SELECT ?, ?, ?, ?, ?, ?, ? WHERE (SELECT COUNT(*) FROM factor WHERE person = ?) = ?`,
+		f.ID, f.Person, f.Kind, f.Name, f.Data, f.Step, stamp(f.Created), f.Person, have)
+	if err == nil && n == 0 {
+		return conflict(op, "factor", "another was added or taken away meanwhile; look at them")
+	}
 	return err
 }
 

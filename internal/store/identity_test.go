@@ -20,13 +20,13 @@ func TestAccounts(t *testing.T) {
 	add := func(name string, service bool) identity.Person {
 		t.Helper()
 		p := identity.Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: name, Service: service, Created: time.Now().UTC()}
-		if err := s.AddPerson(ctx, p); err != nil {
+		if err := s.AddPerson(ctx, p, identity.Membership{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
 	ann, robot := add("ann", false), add("robot", true)
-	if err := s.AddPerson(ctx, identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "ann"}); cofferdam.KindOf(err) != cofferdam.Conflict {
+	if err := s.AddPerson(ctx, identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "ann"}, identity.Membership{}, nil); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("a second ann: %v", err)
 	}
 	for _, name := range []string{"ann", string(ann.ID), string(ann.ID)[:10]} {
@@ -127,7 +127,7 @@ func TestFactors(t *testing.T) {
 	}
 	id := cofferdam.PersonID(ann.Member)
 	f := identity.Factor{ID: cofferdam.NewID("f"), Person: id, Kind: identity.TOTP, Name: "phone", Data: []byte("x"), Created: time.Now().UTC()}
-	if err := s.AddFactor(ctx, f); err != nil {
+	if err := s.AddFactor(ctx, f, 0); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
