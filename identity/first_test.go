@@ -37,7 +37,9 @@ func withBob(t *testing.T) (d *Directory, m *Memory, c *clock, bob Caller) {
 func TestFirstFactor(t *testing.T) {
 	ctx := t.Context()
 	d, _, c, bob := withBob(t)
-	p := newOP(t, d.o.Now)
+	p := newOP(t)
+	now := time.Now()
+	c.now = now // the provider's
 	o, err := NewOIDC(Provider{Issuer: p.URL, Client: client}, d)
 	if err != nil {
 		t.Fatal(err)
@@ -55,19 +57,19 @@ func TestFirstFactor(t *testing.T) {
 		ticket, state, code := begin(subject)
 		return o.Bind(ctx, who, ticket, state, code)
 	}
-	if err := bind(bob, "bob-there"); err != nil { // by the invitation
+	if err := bind(bob, "id1"); err != nil { // by the invitation
 		t.Fatal(err)
 	}
 	_, text, err := o.Finish(ctx, "", "", "")
 	if err == nil {
 		t.Fatal("without a flow")
 	}
-	ticket, state, code := begin("bob-there")
+	ticket, state, code := begin("id1")
 	if _, text, err = o.Finish(ctx, ticket, state, code); err != nil {
 		t.Fatal(err)
 	}
 	password := cofferdam.EnrollRequest{Kind: Password, Password: word}
-	c.now = c.now.Add(FreshFor)
+	c.now = now.Add(FreshFor)
 	old, err := d.Bearer(ctx, text)
 	if err != nil || !old.There() {
 		t.Fatalf("%+v %v", old, err)
@@ -75,13 +77,14 @@ func TestFirstFactor(t *testing.T) {
 	if _, err := d.Enroll(ctx, old, password, Presence{}, ""); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("an old login chose a password: %v", err)
 	}
-	if err := bind(old, "eve-there"); cofferdam.KindOf(err) != cofferdam.Forbidden {
+	if err := bind(old, "id2"); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("an old login bound another account: %v", err)
 	}
 	if have, _ := d.Factors(ctx, cofferdam.PersonID(bob.Member)); len(have) != 0 {
 		t.Errorf("%+v", have)
 	}
-	ticket, state, code = begin("bob-there")
+	c.now = now
+	ticket, state, code = begin("id1")
 	if _, text, err = o.Finish(ctx, ticket, state, code); err != nil {
 		t.Fatal(err)
 	}
