@@ -198,6 +198,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a document", "10,000 rules", "policy/rule.go", "maxRules"},
 		{"a document", "1,000 tests", "policy/document.go", "maxTests"},
 		{"a document", "1 MiB", "policy/document.go", "maxDocument"},
+		{"headers that name another method or path", "4 of each kind", "gateway/egress/override.go", "maxOverrides"},
 		{"Cedar text of a document", "256 KiB", "policy/depth.go", "maxCedar"},
 		{"Cedar text of a document", "64 deep", "policy/depth.go", "maxNesting"},
 		{"versions of a document", "32 proposals", "internal/store/policy.go", "maxProposals"},

@@ -62,13 +62,19 @@ func Handle(ctx context.Context, c *Caller, r Request, forward func(context.Cont
 	if d.Verdict != cofferdam.Allowed {
 		return Refuse(r, c.hint(r, d))
 	}
+	ctx, leave := c.Policy.pass(ctx, r.Query, d)
+	defer leave()
 	return settle(ctx, c, r, decided, func() (Outcome, error) {
 		if r.Attach != nil {
 			if err := r.Attach(ctx); err != nil {
 				return Outcome{}, err
 			}
 		}
-		return forward(ctx)
+		o, err := forward(ctx)
+		if errors.Is(context.Cause(ctx), errMoved) {
+			o.Status, o.Reason = Cut, errMoved.Error()
+		}
+		return o, err
 	})
 }
 

@@ -18,7 +18,9 @@ type Rules struct {
 	held atomic.Pointer[policy.Set]
 
 	mu     sync.Mutex
-	purses map[string]*purse // of openings with a bound of bytes, by id; guarded by mu
+	purses map[string]*purse     // of openings with a bound of bytes, by id; guarded by mu
+	under  map[*passing]struct{} // acts under way; guarded by mu
+	timer  *time.Timer           // the next time at which one of them may be refused; guarded by mu
 }
 
 // NewRules returns Rules that begin with a set.
@@ -82,6 +84,7 @@ func (r *Rules) Replace(g policy.Grant) error {
 			return err
 		}
 		if r.held.CompareAndSwap(s, next) {
+			r.moved()
 			return nil
 		}
 	}
@@ -92,6 +95,7 @@ func (r *Rules) Shut() error {
 	s, err := policy.New(policy.Grant{})
 	if err == nil {
 		r.held.Store(s)
+		r.moved()
 	}
 	return err
 }

@@ -127,6 +127,13 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		gateway.AnswerRefusal(w, r, err)
 		return
 	}
+	var ok bool
+	if req.Query, ok = strictest(f.caller, r, req.Query); !ok {
+		w.Header().Set("Connection", "close")
+		gateway.AnswerRefusal(w, r, gateway.Reject(r.Context(), f.caller, req, gateway.RuleMalformed,
+			"it names its method or path anew in more headers than anybody sends", "send the method and the path in the request line"))
+		return
+	}
 	req.Fields = map[string]string{}
 	if upgrade := keepUpgrade(r); upgrade != "" {
 		req.Fields["upgrade"], req.Fields["content"] = upgrade, "unseen"

@@ -65,7 +65,8 @@ func TestAskedCall(t *testing.T) {
 	b.caller.Policy, b.caller.Ask = gateway.NewRules(set), p
 	const body = `{"model":"m-1","max_tokens":10,"messages":[{"role":"user","content":"pay 1000"}]}`
 	resp, text := b.post(t, "/v1/messages", body)
-	if resp.StatusCode != 200 || len(got) != 1 || len(p.asked) != 1 || string(p.asked[0].Bytes) != got[0] || !strings.Contains(got[0], "pay 1000") {
+	if resp.StatusCode != 200 || len(got) != 1 || len(p.asked) != 1 || !strings.HasSuffix(string(p.asked[0].Bytes), "\r\n\r\n"+got[0]) ||
+		!strings.HasPrefix(string(p.asked[0].Bytes), "POST /v1/messages\r\n") || strings.Contains(string(p.asked[0].Bytes), "sk-") || !strings.Contains(got[0], "pay 1000") {
 		t.Fatalf("%d %s\nasked %+v\nsent %q", resp.StatusCode, text, p.asked, got)
 	}
 	p.no = &cofferdam.Error{Kind: cofferdam.Denied, Reason: "ann said no", Hint: "do something else"}

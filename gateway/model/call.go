@@ -171,11 +171,12 @@ func (x *exchange) try(m cofferdam.Model, target string, r *retries) error {
 	body := x.asked.rename(x.protocol, x.body, target)
 	x.tries++
 	act := x.act(m, target, body)
-	act.Show = func(context.Context) (gateway.Shown, error) { return gateway.Show(body, clip(target)), nil }
 	out, err := x.upstream(ctx, m, target, body)
 	if err != nil {
 		return err
 	}
+	head := head(out)
+	act.Show = func(context.Context) (gateway.Shown, error) { return gateway.Show(append(head, body...), clip(target)), nil }
 	act.Attach = func(ctx context.Context) error {
 		attach := func(ctx context.Context) error { return x.gateway.options.Attach(ctx, m, out.Header) }
 		if m.NoKey {
@@ -330,6 +331,16 @@ func (x *exchange) upstream(ctx context.Context, m cofferdam.Model, target strin
 		out.Header.Set("Anthropic-Version", "2023-06-01")
 	}
 	return out, nil
+}
+
+// head is what goes out before the body, without the credential: which operation of
+// the provider is asked for, and by which of its features.
+func head(out *http.Request) []byte {
+	var b bytes.Buffer
+	b.WriteString(out.Method + " " + out.URL.RequestURI() + "\r\n")
+	_ = out.Header.Write(&b) // memory takes all
+	b.WriteString("\r\n")
+	return b.Bytes()
 }
 
 func tlsConfig(roots *x509.CertPool) *tls.Config {
