@@ -24,7 +24,18 @@ type bench struct {
 	URL    string
 	caller *gateway.Caller
 	record *gatewaytest.Recorder
+	keys   *gatewaytest.Recorder // of what is asked about the use of keys
 	end    context.CancelFunc
+}
+
+// apart keeps what is asked about keys from all else, so that tests can count.
+type apart struct{ all, keys *gatewaytest.Recorder }
+
+func (a apart) Record(ctx context.Context, e cofferdam.Event) (cofferdam.Event, error) {
+	if e.Kind == cofferdam.EventSecret {
+		return a.keys.Record(ctx, e)
+	}
+	return a.all.Record(ctx, e)
 }
 
 const realKey = "sk-real-key-that-stays-outside"
@@ -45,6 +56,8 @@ func serve(t testing.TB, m cofferdam.Model, grant policy.Grant, others ...coffer
 	t.Helper()
 	b := &bench{}
 	b.caller, b.record, b.end = gatewaytest.NewCaller(t, grant)
+	b.keys = &gatewaytest.Recorder{}
+	b.caller.Record = apart{b.record, b.keys}
 	m.ID = cofferdam.ModelID("m-" + m.Name)
 	b.caller.Model = m
 	g := model.New(model.Options{

@@ -25,7 +25,7 @@ func piped(t *testing.T, provider http.HandlerFunc, request string) (string, []c
 	defer end()
 	far, _, farEnd := gatewaytest.NewCaller(t, policy.Grant{})
 	defer farEnd()
-	caller.Model = cofferdam.Model{ID: "m-1", Name: "provider", Provider: anthropic, URL: "http://127.0.0.1:1"}
+	caller.Model = cofferdam.Model{ID: "m-1", Name: "provider", Provider: anthropic, URL: "http://127.0.0.1:1", NoKey: true}
 	g := New(Options{Attach: func(context.Context, cofferdam.Model, http.Header) error { return nil }})
 	k := &calls{gateway: g, caller: caller, transports: map[cofferdam.ModelID]*http.Transport{"m-1": {
 		DisableCompression: true,
