@@ -109,6 +109,7 @@ const (
 	EventLand          = "merge.land"
 	// Of a workspace's checkpoints.
 	EventCheckpoint       = "sandbox.checkpoint"
+	EventRestoreAsk       = "sandbox.ask"     // whether a person may put the workspace back
 	EventRestore          = "sandbox.restore" // the workspace is to be put back to one; with of, what came of it
 	EventCheckpointRemove = "sandbox.remove"  // in the host log
 	// Of a workspace that outlives its boxes, in the host log.

@@ -64,11 +64,11 @@ type Passed struct {
 // What is on record of a task's scope.
 const (
 	RuleScope   = "beyond-scope" // an act was refused because the task's scope does not have it
-	FieldBeyond = "beyond_scope" // of a push: the first of its files that go beyond, as one line
+	FieldBeyond = "beyond_scope" // of a push: the first of its files that go beyond, as one line; of a call the tool
 )
 
 // Strays is what went beyond the scope of a task.
 type Strays struct {
 	Refused int64    `json:"refused"`          // acts
-	Marked  []string `json:"marked,omitempty"` // files that were pushed all the same, one line for each push
+	Marked  []string `json:"marked,omitempty"` // files that were pushed all the same, one line for each push, and tools that were called
 }

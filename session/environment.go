@@ -162,7 +162,7 @@ func text(rules []policy.Rule) (all []string) {
 
 // mustPass runs a command whose failure ends the session, with its last line.
 func (a outfit) mustPass(ctx context.Context, box sandbox.Box, c sandbox.Command, what string) error {
-	ran, err := a.execute(ctx, box, c, nil)
+	ran, err := a.execute(ctx, box, policy.BySetup, c, nil)
 	if cofferdam.KindOf(err) == cofferdam.Invalid {
 		return failFor(cofferdam.ReasonEnvironment, err) // no box ever starts it, so that trying again is no use
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/gateway"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -54,7 +56,7 @@ const (
 func (a *attempt) insist(ctx context.Context, c sandbox.Command) (*ran, error) {
 	id := c.ID
 	for n := 1; ; n++ {
-		done, err := a.execute(ctx, a.box, c, nil)
+		done, err := a.execute(ctx, a.box, policy.ByPlatform, c, nil)
 		if err != nil || !done.failed() || done.taken || !done.disturbed && !done.thwarted || n == maxAgain {
 			return done, err
 		}
@@ -84,8 +86,9 @@ func (a *attempt) judge(done *ran, id cofferdam.ExecID) *ran {
 // execute runs a command and returns when it has ended with all its output on
 // record. also, if not nil, is given the recorded output, in order. A command
 // that an earlier process started, or saw the end of, is not started again: its
-// recorded output is given to also, and what it wrote since goes on record now.
-func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Command, also func(sandbox.Stream, []byte) error) (*ran, error) {
+// recorded output is given to also, and what it wrote since goes on record now. by
+// is who it is for.
+func (a *attempt) execute(ctx context.Context, box sandbox.Box, by string, c sandbox.Command, also func(sandbox.Stream, []byte) error) (*ran, error) {
 	x, started := a.ledger.exec(c.ID)
 	out, err := a.openOutput(ctx, c.ID, x.offsets, also)
 	if err != nil {
@@ -94,13 +97,13 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 	if x.result != nil {
 		return a.judge(out.ran(*x.result), c.ID), nil
 	}
-	if !started {
-		if err := a.begin(ctx, c); err != nil {
-			return nil, err
-		}
+	if started {
+		err = boxError(box.Start(ctx, c))
+	} else {
+		err = a.begin(ctx, box, by, c)
 	}
-	if err := box.Start(ctx, c); err != nil {
-		return nil, boxError(err)
+	if err != nil {
+		return nil, err
 	}
 	res, err := out.follow(ctx, box)
 	if err != nil {
@@ -116,11 +119,32 @@ func (a *attempt) execute(ctx context.Context, box sandbox.Box, c sandbox.Comman
 	})
 }
 
-// begin puts on record that a command is started.
-func (a *attempt) begin(ctx context.Context, c sandbox.Command) error {
-	return a.ledger.put(ctx, cofferdam.EventExecStart, string(c.ID), map[string]string{
-		fieldExec: string(c.ID), fieldText: clip(commandText(c), maxCommandText), "folder": c.Dir, "timeout": c.Timeout.String(),
+// begin starts a command, once policy let whom it is for start one and that is on
+// record with who it is. What it is nobody judges. A refusal ends the session.
+func (a *attempt) begin(ctx context.Context, box sandbox.Box, by string, c sandbox.Command) error {
+	text := commandText(c)
+	started := false
+	err := gateway.Handle(ctx, a.grant.caller, gateway.Request{
+		Source: "session", Kind: cofferdam.EventExecStart, Resource: string(c.ID), Actor: a.principal(by),
+		Query:  policy.Query{Action: policy.Run, Name: by},
+		Fields: map[string]string{fieldExec: string(c.ID), fieldText: clip(text, maxCommandText), "folder": c.Dir, "timeout": c.Timeout.String()},
+		Show:   func(context.Context) (gateway.Shown, error) { return gateway.Show([]byte(text), ""), nil },
+	}, func(context.Context) (gateway.Outcome, error) {
+		started = true
+		return gateway.Outcome{}, box.Start(ctx, c)
 	})
+	if started {
+		return boxError(err)
+	}
+	return failFor(cofferdam.ReasonPolicy, err)
+}
+
+// principal is who a command is for, as the record has it.
+func (a *attempt) principal(by string) cofferdam.Principal {
+	if by == policy.ByAgent {
+		return cofferdam.Principal{Kind: cofferdam.Agent, Name: a.adapter.Name}
+	}
+	return cofferdam.Principal{Kind: cofferdam.Platform, Name: by}
 }
 
 // follow takes the command's output until it ends. A command that writes more

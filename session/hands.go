@@ -6,6 +6,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/agent/loop"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -31,7 +32,7 @@ func (h hands) Exec(ctx context.Context, c sandbox.Command, stdin []byte) (loop.
 		if c.Stdin {
 			return h.feed(ctx, c, stdin, also)
 		}
-		return h.a.execute(ctx, h.a.box, c, also)
+		return h.a.execute(ctx, h.a.box, policy.ByAgent, c, also)
 	})
 	if err != nil {
 		return loop.Output{}, err
@@ -56,7 +57,7 @@ func (h hands) feed(ctx context.Context, c sandbox.Command, stdin []byte, also f
 		}
 		x, started := a.ledger.exec(c.ID)
 		if x.result != nil {
-			return a.execute(ctx, a.box, c, also)
+			return a.execute(ctx, a.box, policy.ByAgent, c, also)
 		}
 		if started {
 			if err := h.abandon(ctx, c.ID); err != nil {
@@ -64,16 +65,13 @@ func (h hands) feed(ctx context.Context, c sandbox.Command, stdin []byte, also f
 			}
 			continue
 		}
-		if err := a.begin(ctx, c); err != nil {
+		if err := a.begin(ctx, a.box, policy.ByAgent, c); err != nil {
 			return nil, err
-		}
-		if err := a.box.Start(ctx, c); err != nil {
-			return nil, boxError(err)
 		}
 		if err := a.box.Write(ctx, c.ID, stdin, true); err != nil && cofferdam.KindOf(err) != cofferdam.Conflict {
 			return nil, boxError(err) // a Conflict: it ended without reading all, and its exit code tells
 		}
-		return a.execute(ctx, a.box, c, also)
+		return a.execute(ctx, a.box, policy.ByAgent, c, also)
 	}
 	return nil, fail(cofferdam.ReasonInternal, fmt.Sprintf("command %s was cut %d times", id, maxFeeds))
 }

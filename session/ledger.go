@@ -242,6 +242,9 @@ func (s *seen) note(e cofferdam.Event) {
 			s.thwarted++
 		}
 	case cofferdam.EventExecStart:
+		if e.Of != nil || e.Verdict != cofferdam.Allowed && e.Verdict != "" { // what came of it, or it was not started; an earlier server judged none
+			break
+		}
 		s.execs[cofferdam.ExecID(f[fieldExec])] = &execution{wires: s.wires, thwarted: s.thwarted, taken: s.taken}
 	case cofferdam.EventExecOutput:
 		if x := s.execs[cofferdam.ExecID(f[fieldExec])]; x != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cofferdam"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -91,7 +92,7 @@ func (d dialogue) endsTurn(ctx context.Context, id cofferdam.ExecID) bool {
 // tellToEnd tells all programs of the box to end. Who does not is killed later.
 func (a lifetime) tellToEnd(ctx context.Context, id cofferdam.ExecID) {
 	c := sandbox.Command{ID: id + "-term", Shell: "kill -TERM -1", Dir: "/", Timeout: graceEnd}
-	if err := a.box.Start(ctx, c); err != nil && ctx.Err() == nil {
+	if err := a.begin(ctx, a.box, policy.ByPlatform, c); err != nil && ctx.Err() == nil {
 		a.o.Log.WarnContext(ctx, "programs cannot be told to end", slog.String("session", string(a.plan.ID)), slog.Any("error", err))
 	}
 }

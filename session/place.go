@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/agent"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -71,8 +72,8 @@ func (d dialogue) placeOne(ctx context.Context, id cofferdam.ExecID, f agent.Fil
 		ID: id, Shell: placeScript, Dir: "/", Stdin: true, Timeout: placeTimeout,
 		Env: []string{"FILE=" + f.Path, "SIZE=" + strconv.Itoa(len(f.Text))},
 	}
-	if err := d.box.Start(ctx, c); err != nil {
-		return boxError(err)
+	if err := d.begin(ctx, d.box, policy.ByPlatform, c); err != nil {
+		return err
 	}
 	text := []byte(f.Text)
 	for {

@@ -11,6 +11,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/gateway"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -202,12 +203,20 @@ func (r *Runner) Restore(ctx context.Context, scope cofferdam.Scope, id cofferda
 		}
 		return cofferdam.Restored{}, err
 	}
-	e := a.restoreEvent(by, s)
-	e.Fields[fieldEnded] = running(ctx, box)
-	if e, err = a.ask(ctx, op, e); err != nil {
-		return cofferdam.Restored{}, err
-	}
-	end, err := a.awaitEnd(ctx, op, e.Seq)
+	var end restoreEnd
+	err = gateway.Handle(ctx, a.grant.caller, gateway.Request{
+		Source: "session", Kind: cofferdam.EventRestoreAsk, Resource: s.Name(), Actor: by, Durable: true,
+		Query:  policy.Query{Action: policy.Restore, Name: s.Name()},
+		Fields: map[string]string{fieldCheckpoint: string(s.ID), fieldDigest: string(s.Digest)},
+	}, func(ctx context.Context) (gateway.Outcome, error) {
+		e := a.restoreEvent(by, s)
+		e.Fields[fieldEnded] = running(ctx, box)
+		e, err := a.ask(ctx, op, e)
+		if err == nil {
+			end, err = a.awaitEnd(ctx, op, e.Seq)
+		}
+		return gateway.Outcome{}, err
+	})
 	if err == nil && end.reason != "" {
 		err = &cofferdam.Error{
 			Op: op, Kind: cofferdam.Conflict, Subject: "checkpoint " + s.Name(), Reason: "the workspace is as it was: " + end.reason,
@@ -423,7 +432,7 @@ func (a restorer) endCommands(ctx context.Context) error {
 			continue
 		}
 		if err == nil {
-			_, err = a.execute(ctx, a.box, sandbox.Command{ID: id, Argv: []string{"true"}}, nil) // it was started: what it was does not count
+			_, err = a.execute(ctx, a.box, policy.ByPlatform, sandbox.Command{ID: id, Argv: []string{"true"}}, nil) // it was started: what it was does not count
 		}
 		if err != nil {
 			return err

@@ -70,7 +70,7 @@ func TestAnotherProcessGoesOnWithoutLosingAByte(t *testing.T) {
 	starts, ends, opens := 0, 0, 0
 	for _, e := range b.events(p) {
 		switch {
-		case e.Kind == cofferdam.EventExecStart && e.Resource == "agent":
+		case e.Kind == cofferdam.EventExecStart && e.Of == nil && e.Resource == "agent":
 			starts++
 		case e.Kind == cofferdam.EventAgentEnd:
 			ends++

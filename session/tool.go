@@ -12,12 +12,6 @@ import (
 	"cofferdam/policy"
 )
 
-// As the git gateway has them.
-const (
-	ruleScope   = "beyond-scope"
-	fieldBeyond = "beyond_scope"
-)
-
 // may asks about a call of one of our own agent's tools, and makes it by do if it
 // may be made: the same six steps as for what leaves a box, before the hand moves.
 // A call that a process before this one began was let through then, and goes on.
@@ -33,9 +27,9 @@ func (b brain) may(ctx context.Context, c loop.Call, do func(context.Context) er
 	}
 	made := false
 	if why := beyond(caller.Contract, name); why != "" {
-		act.Fields[fieldBeyond] = name
+		act.Fields[cofferdam.FieldBeyond] = name
 		if !caller.Contract.Mark {
-			return told(gateway.Reject(ctx, caller, act, ruleScope, why, "do it with the tools of the scope; a person can give another task with --scope-tool"))
+			return told(gateway.Reject(ctx, caller, act, cofferdam.RuleScope, why, "do it with the tools of the scope; a person can give another task with --scope-tool"))
 		}
 	}
 	err = gateway.Handle(ctx, caller, act, func(ctx context.Context) (gateway.Outcome, error) {

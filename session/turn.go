@@ -12,6 +12,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/agent"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -255,7 +256,7 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 	gone, expired := "", false
 	watch.Go(func() { gone = d.attend(watching, t, c.ID, p) })
 	watch.Go(func() { expired = d.endsTurn(watching, c.ID) })
-	ran, err := d.execute(ctx, d.box, c, func(s sandbox.Stream, text []byte) error {
+	ran, err := d.execute(ctx, d.box, policy.ByAgent, c, func(s sandbox.Stream, text []byte) error {
 		if s != sandbox.Stdout {
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/gateway"
+	"cofferdam/policy"
 	"cofferdam/sandbox"
 )
 
@@ -182,7 +183,7 @@ func (a *attempt) runChecks(ctx context.Context) error {
 			}
 		}
 		id := cofferdam.ExecID("check-" + strconv.Itoa(i+1))
-		ran, err := a.execute(ctx, a.box, sandbox.Command{
+		ran, err := a.execute(ctx, a.box, policy.ByCheck, sandbox.Command{
 			ID: id, Shell: c.Command, Dir: sandbox.WorkDir, Env: a.own(), Timeout: max(time.Millisecond, min(a.o.CheckTimeout, time.Until(lifetime{a}.ends()))),
 		}, nil)
 		if err != nil {

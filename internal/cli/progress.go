@@ -211,6 +211,9 @@ func (p *progress) happened(e cofferdam.Event) {
 
 // acted notes what the agent does, as it tells it.
 func (p *progress) acted(e cofferdam.Event) {
+	if e.Of != nil { // what came of it; its beginning was told
+		return
+	}
 	switch e.Kind {
 	case cofferdam.EventAgentMessage, cofferdam.EventAgentTool, cofferdam.EventExecStart:
 		text := e.Fields["text"]

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"cofferdam"
@@ -30,7 +31,7 @@ func (a *app) showTerms(r proof.Receipt, known []proof.PolicyChange) {
 		fmt.Fprintf(a.Out, "  %s by %s for question %s: %s, first %s\n", what, clean(by), clean(string(p.Question)), count(p.Acts, "act"), clean(cut(p.First, 100)))
 	}
 	if c := t.Contract; c != nil {
-		fmt.Fprintf(a.Out, "  scope: %s\n", clean(cut(strings.Join(append(append([]string{}, c.Paths...), c.Hosts...), ", "), 300)))
+		fmt.Fprintf(a.Out, "  scope: %s\n", clean(cut(strings.Join(slices.Concat(c.Paths, c.Hosts, c.Tools), ", "), 300)))
 	}
 	if t.Strays.Refused > 0 {
 		fmt.Fprintf(a.Out, "  beyond the scope: %s refused\n", count(t.Strays.Refused, "act"))

@@ -72,7 +72,15 @@ func eventHead() []string { return []string{"SEQ", "TIME", "KIND", "VERDICT", "R
 func eventID(e cofferdam.Event) string { return strconv.FormatUint(e.Seq, 10) }
 
 func eventRow(e cofferdam.Event) []string {
-	return []string{eventID(e), e.Time.UTC().Format("15:04:05.000"), e.Kind, cameOf(e), e.Rule, cut(e.Resource, 80)}
+	return []string{eventID(e), e.Time.UTC().Format("15:04:05.000"), e.Kind, cameOf(e), e.Rule, cut(resourceOf(e), 80)}
+}
+
+// resourceOf is what an event is about; of a command also who it is for.
+func resourceOf(e cofferdam.Event) string {
+	if e.Kind == cofferdam.EventExecStart && e.Of == nil && e.Actor.Kind != "" {
+		return e.Resource + " for " + e.Actor.String()
+	}
+	return e.Resource
 }
 
 // isTask says whether a name is that of a task, where a session is named as well.
@@ -152,7 +160,7 @@ func (a *app) event(e cofferdam.Event) error {
 	if a.json {
 		return a.line(e)
 	}
-	parts := []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), short(strings.TrimPrefix(string(e.Session), "s-")), e.Kind, cameOf(e), e.Resource}
+	parts := []string{strconv.FormatUint(e.Seq, 10), e.Time.UTC().Format("15:04:05.000"), short(strings.TrimPrefix(string(e.Session), "s-")), e.Kind, cameOf(e), resourceOf(e)}
 	if e.Rule != "" {
 		parts = append(parts, "by "+e.Rule)
 	}

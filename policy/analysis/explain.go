@@ -35,6 +35,8 @@ func Explain(s *policy.Set, q policy.Query) Explanation {
 	switch {
 	case d.Verdict == cofferdam.Allowed:
 		e.Next = "nothing: it is allowed"
+	case d.Verdict == cofferdam.Asked && q.Action == policy.Land:
+		e.Next = fmt.Sprintf("people who have to approve the commit, with cofferdam merge approve TASK: %d", max(1, d.People))
 	case d.Verdict == cofferdam.Asked:
 		e.Next = "a person answers each time; cofferdam approval list shows what waits"
 	case classOf(s, d.Rule) != "":
