@@ -138,6 +138,9 @@ func (s *Service) RotateWebhook(ctx context.Context) (cofferdam.WebhookSecret, e
 	if !s.runs(a) || s.NewWebhookSecret == nil {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "webhook", Reason: "there is none", Hint: "the operator names one in the table [approvals] of the configuration file"}
 	}
+	if err := s.ofMachine(ctx, op, "secret of the webhook"); err != nil { // it signs notices of all projects
+		return none, err
+	}
 	if _, err := s.Record.Record(ctx, cofferdam.Event{Scope: a.Scope, Actor: a.Caller.Principal, Source: "approval", Kind: cofferdam.EventApprovalSecret, Durable: true}); err != nil {
 		return none, err
 	}

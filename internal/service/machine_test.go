@@ -75,6 +75,27 @@ func TestPathsOfTheMachine(t *testing.T) {
 	}
 }
 
+// The secret of the webhook signs the notices of all projects: an owner of one of
+// them comes by it no more than by a path of the machine.
+func TestWebhookIsOfTheMachine(t *testing.T) {
+	s, _ := world(t)
+	made := 0
+	s.NewWebhookSecret = func(context.Context) (string, error) { made++; return "whsec_x", nil }
+	for name, c := range map[string]struct {
+		m    identity.Membership
+		good bool
+	}{
+		"an operator of all":    {identity.Membership{Member: "m", Role: identity.Operator}, true},
+		"an owner of a project": {identity.Membership{Member: "m", Project: scope.Project, Role: identity.Owner}, false},
+	} {
+		made = 0
+		ctx := WithActing(context.Background(), Acting{Scope: scope, Caller: identity.Caller{Principal: alice, Member: "m", Organization: scope.Organization, Memberships: []identity.Membership{c.m}}})
+		if _, err := s.RotateWebhook(ctx); (err == nil) != c.good || (made == 1) != c.good || !c.good && cofferdam.KindOf(err) != cofferdam.Forbidden {
+			t.Errorf("%s: %d %v", name, made, err)
+		}
+	}
+}
+
 // A project of another organisation has not the limits of one here that happens to
 // have its name.
 func TestBudgetOfAnothersProject(t *testing.T) {

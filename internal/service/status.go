@@ -42,9 +42,9 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 // over all boxes, and what the host is like, are for nobody else.
 func (s *Service) runs(a Acting) bool { return a.Caller.Organization == s.Scope.Organization }
 
-// ofMachine refuses a path of the server's machine to whoever does not operate all
-// of the organisation that runs it: what lies there may be another project's or
-// another organisation's, or the server's own keys.
+// ofMachine refuses what is of the server's machine, such as a path there, to whoever
+// does not operate all of the organisation that runs it: it may be another project's
+// or another organisation's, or the server's own keys.
 func (s *Service) ofMachine(ctx context.Context, op, what string) error {
 	a, _ := ActingOf(ctx)
 	if s.runs(a) && a.Caller.RoleIn(cofferdam.Scope{Organization: a.Caller.Organization}).Has(identity.Operator) {
@@ -52,7 +52,7 @@ func (s *Service) ofMachine(ctx context.Context, op, what string) error {
 	}
 	return &cofferdam.Error{
 		Op: op, Kind: cofferdam.Forbidden, Subject: what, Reason: "it is for operators of all of the organisation that runs the server",
-		Hint: "name an https repository and an image by its name, or ask who runs the server",
+		Hint: "name a repository by its https URL and an image by its name, or ask who runs the server",
 	}
 }
 
