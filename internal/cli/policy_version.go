@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,7 +127,7 @@ func (a policies) showProposal(p cofferdam.PolicyProposal) error {
 		return err
 	}
 	for _, f := range p.Findings {
-		if _, err := fmt.Fprintln(a.Out, cleanText(f)); err != nil {
+		if _, err := fmt.Fprintln(a.Out, clean(f)); err != nil {
 			return err
 		}
 	}
@@ -140,7 +141,8 @@ func (a policies) showChange(opens, unbounded, asks, closes []string) error {
 		lines []string
 	}{{"becomes possible", opens}, {"is to be read whole", unbounded}, {"is asked from now on", asks}, {"is no longer possible", closes}} {
 		for _, line := range part.lines {
-			if _, err := fmt.Fprintf(a.Out, "%s: %s\n", part.title, cleanText(line)); err != nil {
+			// Text of several lines is marked, so that none of it passes for a line of ours.
+			if _, err := fmt.Fprintf(a.Out, "%s: %s\n", part.title, strings.ReplaceAll(strings.TrimSpace(cleanText(line)), "\n", "\n  | ")); err != nil {
 				return err
 			}
 		}

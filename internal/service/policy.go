@@ -180,8 +180,7 @@ func (s *Service) second(ctx context.Context, scope cofferdam.Scope) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	d, err := policy.ParseDocument(policy.OrganizationName, []byte(v.Text), s.Presets)
-	return err == nil && d.Second, nil
+	return policy.WantsSecond([]byte(v.Text)), nil
 }
 
 // over returns the document above one: nil for that of the organisation.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"cofferdam"
 	"cofferdam/proof"
@@ -78,6 +79,11 @@ func (s *Service) decidable(ctx context.Context, a Acting, scope cofferdam.Scope
 	case !r.Take:
 	case v.Version < p.Before:
 		return p, conflict(fmt.Sprintf("version %d was taken after it was proposed", p.Before), "propose it anew: what it opens has to be seen beside what counts now")
+	case p.Second && !strings.HasPrefix(v.ProposedBy, string(cofferdam.Person)+":") && !strings.HasPrefix(v.ProposedBy, string(cofferdam.TestPerson)+":"):
+		return p, &cofferdam.Error{
+			Op: op, Kind: cofferdam.Forbidden, Subject: subject, Reason: "the organisation wants two people, and " + v.ProposedBy + " is a program, which anybody may stand behind",
+			Hint: "one of them gives the same text to cofferdam policy propose",
+		}
 	case p.Second && v.ProposedBy == a.Caller.Principal.String():
 		return p, &cofferdam.Error{
 			Op: op, Kind: cofferdam.Forbidden, Subject: subject, Reason: "the organisation wants a second person, and you proposed it", Hint: "another owner runs cofferdam policy approve",

@@ -153,6 +153,21 @@ func TestASecondPerson(t *testing.T) {
 	}
 	no(tom, p)
 	take(t, s, tess, p)
+	// Anybody may stand behind a program, who decides among them.
+	program := identity.Caller{Principal: cofferdam.Principal{Kind: cofferdam.Service, Name: "ci"}, Member: "m-ci", Organization: scope.Organization, Memberships: []identity.Membership{{Member: "m-ci", Role: identity.Author, Project: scope.Project}}}
+	ci := WithActing(context.Background(), Acting{Caller: program, Scope: scope})
+	no(tom, propose(t, s, ci, "", "[egress]\nallow = [\"c.test\"]\n"))
+	// A text that cannot be read any more, because a preset is gone, asks as before.
+	s.Presets = map[string][]string{"npm": {"a.test"}}
+	take(t, s, tess, propose(t, s, tom, cofferdam.OfOrganization, "second_person = true\n[egress]\nlimit = [\"preset:npm\"]\n"))
+	s.Presets = nil
+	if v := propose(t, s, tom, cofferdam.OfOrganization, "second_person = true\n[egress]\ndeny = [\"y.test\"]\n"); !v.Second {
+		t.Errorf("%+v", v)
+	} else {
+		no(tom, v)
+		take(t, s, tess, v)
+	}
+	take(t, s, tess, propose(t, s, tom, cofferdam.OfOrganization, "second_person = true\n"))
 	off := propose(t, s, tess, cofferdam.OfOrganization, "[egress]\ndeny = [\"x.test\"]\n")
 	if !slices.Contains(off.Opens, "changes of policy by one person alone") {
 		t.Errorf("%+v", off.Opens)
