@@ -97,7 +97,7 @@ func (s *server) notices(ctx context.Context) func(cofferdam.Question) {
 }
 
 // outside are the systems that bring people's answers.
-func (s *server) outside() *approval.Systems {
+func outside(s *server) *approval.Systems {
 	list := map[string]approval.System{}
 	for name, o := range s.Systems {
 		list[name] = approval.System{Keys: o.Keys, Proves: o.Proves}
@@ -105,10 +105,10 @@ func (s *server) outside() *approval.Systems {
 	return approval.NewSystems(approval.SystemsOptions{List: list, Store: s.store, Record: s.trace.Host(), Scope: s.scope})
 }
 
-// newWebhookSecret is nil where there is no webhook.
-func (s *server) newWebhookSecret() func(context.Context) (string, error) {
-	if s.hook == nil {
+// maker makes another secret; nil where there is no webhook.
+func (h *hook) maker() func(context.Context) (string, error) {
+	if h == nil {
 		return nil
 	}
-	return s.hook.rotate
+	return h.rotate
 }

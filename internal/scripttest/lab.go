@@ -2,6 +2,7 @@ package scripttest
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 // lab is a server of the test's own on loopback that counts who comes.
 type lab struct {
 	contacts atomic.Int64
+	bytes    atomic.Int64 // that arrived, on all connections
 	stop     func()
 }
 
@@ -47,8 +49,9 @@ func (l *lab) web(name, address string) (string, error) {
 		return "", err
 	}
 	addr := listener.Addr().String()
-	listener = counting{listener, &l.contacts}
+	listener = counting{listener, l}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // a body that breaks off is counted as far as it came
 		fmt.Fprintf(w, "lab %s here: %s %s\n", name, r.Method, r.URL.Path)
 	})}
 	go func() { _ = server.Serve(listener) }() // until it is closed
@@ -92,18 +95,49 @@ func (l *lab) dns() (string, error) {
 	return c.LocalAddr().String(), nil
 }
 
-// counting counts accepted connections, whatever they then say.
+// counting counts accepted connections, whatever they then say, and the bytes that
+// arrive on them.
 type counting struct {
 	net.Listener
-	n *atomic.Int64
+	l *lab
 }
 
 func (c counting) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
-	if err == nil {
-		c.n.Add(1)
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	c.l.contacts.Add(1)
+	return counted{conn, c.l}, nil
+}
+
+type counted struct {
+	net.Conn
+	l *lab
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.l.bytes.Add(int64(n))
+	return n, err
+}
+
+// cmdReceived compares how many bytes some labs got together.
+func cmdReceived(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) >= 3, "received LEAST MOST NAME...")
+	least, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	most, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	got := int64(0)
+	for _, name := range args[2:] {
+		usage(ts, neg, of(ts).labs[name] != nil, "received LEAST MOST NAME...")
+		got += of(ts).labs[name].bytes.Load()
+	}
+	ts.Logf("received: %d bytes", got)
+	if got < least || got > most {
+		ts.Fatalf("%d bytes arrived, not %d to %d", got, least, most)
+	}
 }
 
 // cmdContacts compares what a lab counted; with + it is "at least".

@@ -63,7 +63,7 @@ func cmdLabTLS(ts *testscript.TestScript, neg bool, args []string) {
 			fmt.Fprintf(w, "lab %s here for %s: %s %s\n", name, r.Host, r.Method, r.URL.Path)
 		}),
 	}
-	go func() { _ = server.ServeTLS(counting{listener, &l.contacts}, "", "") }() // until it is closed
+	go func() { _ = server.ServeTLS(counting{listener, l}, "", "") }() // until it is closed
 	l.stop = func() { server.Close(); seen.Close() }
 	_, port, _ := net.SplitHostPort(addr)
 	ts.Setenv(name+"_ADDR", addr)

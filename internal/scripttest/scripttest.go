@@ -139,6 +139,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"end":      cmdEnd,      // end server|engine|keeper...: kill -9, all of them at once
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
+		"signed":   cmdSigned,   // signed SEED [ID AGE QUESTION FILE]: a system outside that brings answers
 		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
 		"stub":     cmdStub,     // stub NAME FILE: a model provider that sends the bytes it is told to
 		"labtls":   cmdLabTLS,   // labtls NAME HOST...: one for TLS, which writes down what it is asked
@@ -146,6 +147,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"operator": cmdOperator, // operator FILE: an operator file for this machine's npm registry
 		"disk":     cmdDisk,     // disk make|fill|empty|read-only|writable: the state folder's own disk
 		"contacts": cmdContacts, // contacts NAME N: that many connections arrived
+		"received": cmdReceived, // received LEAST MOST NAME...: so many bytes arrived at labs
 		"control":  cmdControl,  // control FILE [ENV=VALUE...]: the steps without a boundary
 		"within":   cmdWithin,   // within SECONDS COMMAND...: until it succeeds
 		"capture":  cmdCapture,  // capture NAME: the last output becomes a variable
