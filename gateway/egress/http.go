@@ -174,7 +174,7 @@ func (f *forwarder) forward(ctx context.Context, w http.ResponseWriter, r *http.
 	x.received = &countingWriter{ResponseWriter: w, out: out, client: ctx, cut: cut}
 	r = r.WithContext(context.WithValue(inner, exchangeKey{}, x))
 	if r.Body != http.NoBody {
-		r.Body = &spent{Reader: r.Body, Closer: r.Body, out: out}
+		r.Body = &spent{Reader: r.Body, Closer: r.Body, out: out, pieces: r.ContentLength < 0}
 	}
 	defer func() {
 		o.Fields = x.fields(f)

@@ -100,9 +100,14 @@ func (o *outlay) unsent() {
 	o.opened.Settle(0)
 }
 
-// headSize is about what the head of a request takes on its way out.
+// headSize is what the head of a request takes on its way out, with the end of a
+// body that does not say how long it is.
 func headSize(r *http.Request) int64 {
-	return int64(len(r.Method)+len(r.URL.RequestURI())+len(r.Host)) + fieldsSize(r.Header)
+	n := int64(len(r.Method)+len(r.URL.RequestURI())+len(r.Host)+len("  HTTP/1.1\r\nHost: \r\n\r\n")) + fieldsSize(r.Header)
+	if r.ContentLength != 0 && r.Header.Get("Content-Length") == "" {
+		n += int64(len("Transfer-Encoding: chunked\r\n0\r\n\r\n"))
+	}
+	return n
 }
 
 // fieldsSize is what the fields of a head take.
@@ -121,14 +126,19 @@ func fieldsSize(h http.Header) int64 {
 type spent struct {
 	io.Reader
 	io.Closer
-	out *outlay
+	out    *outlay
+	pieces bool // each read is sent as a piece that says its length
 }
 
 // Read reads and counts; what may not be sent is not given on.
 func (s *spent) Read(b []byte) (int, error) {
 	n, err := s.Reader.Read(b)
 	if n > 0 {
-		if err := s.out.read(n); err != nil {
+		all := n
+		if s.pieces {
+			all += len(strconv.FormatInt(int64(n), 16)) + len("\r\n\r\n")
+		}
+		if err := s.out.read(all); err != nil {
 			return 0, err
 		}
 	}

@@ -34,8 +34,12 @@ func connectRequest(to gateway.Target) gateway.Request {
 func (g *Gateway) splice(c *gateway.Caller, p *peekConn, to gateway.Target) {
 	r := connectRequest(to)
 	r.Query.Splice, r.Fields = true, map[string]string{"content": "unseen"}
-	spends, err := spend(c, 0, 0) // takes nothing yet
-	if err == nil {
+	spends, err := spend(c, int64(len(to.Host)), 0) // the name goes to a resolver outside
+	if err != nil {
+		reason, hint := gateway.Explain(err)
+		err = gateway.Reject(c.Live, c, r, cofferdam.RuleBudget, reason, hint)
+	} else {
+		r.Fields[cofferdam.FieldEgress] = strconv.FormatInt(spends.ahead, 10)
 		r.Carries = spends.opened
 		err = gateway.Handle(c.Live, c, r, func(ctx context.Context) (gateway.Outcome, error) {
 			up, addr, err := g.dial(ctx, c, to)
