@@ -2,6 +2,9 @@ package config
 
 import (
 	"encoding/base64"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -45,5 +48,21 @@ func TestSystemsThatBringAnswers(t *testing.T) {
 		if _, err := load(text); err == nil || !strings.Contains(err.Error(), "approvals.systems") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestApprovalsDocument: the part of the operator's file in docs/approvals.md is one.
+func TestApprovalsDocument(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "approvals.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?ms)^```toml\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	if len(m) != 1 {
+		t.Fatalf("%d parts of an operator's file", len(m))
+	}
+	c, err := Load(map[string]string{"config": write(t, "a.toml", m[0][1], 0o600)}, none)
+	if err != nil || c.Webhook == "" || len(c.Systems["chat"].Keys) != 1 || c.Systems["chat"].Proves {
+		t.Errorf("%+v, %v", c.Systems, err)
 	}
 }
