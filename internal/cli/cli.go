@@ -366,13 +366,15 @@ func (a *app) dial() (*client.Client, error) {
 			return nil, err
 		}
 	}
-	o.Browse = a.browse
+	o.Browse = browsing(a)
 	return client.New(o)
 }
 
-// browse sends the person to a browser, which asks for their passkey.
-func (a *app) browse(e cofferdam.Errand) {
-	fmt.Fprintf(a.Err, "Open this in a browser, which asks for your passkey; it is for you alone, until %s:\n  %s\n", e.Expires.Local().Format(time.TimeOnly), clean(e.Address))
+// browsing sends the person to a browser, which asks for their passkey.
+func browsing(a *app) func(cofferdam.Errand) {
+	return func(e cofferdam.Errand) {
+		fmt.Fprintf(a.Err, "Open this in a browser, which asks for your passkey; it is for you alone, until %s:\n  %s\n", e.Expires.Local().Format(time.TimeOnly), clean(e.Address))
+	}
 }
 
 func (a *app) clientConfig() (config.Client, error) {

@@ -76,7 +76,7 @@ func TestIdentityDocument(t *testing.T) {
 	b := accounts(t)
 	own := b.env["COFFERDAM_TOKEN_FILE"]
 	t.Chdir(t.TempDir())
-	ran := 0
+	ran, homes := 0, map[string]string{"": t.TempDir(), "ann": t.TempDir(), "bob": t.TempDir()}
 	for _, m := range regexp.MustCompile("(?ms)^```(toml|console)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		if strings.HasPrefix(m[2], "[sign_in]") {
 			path := filepath.Join(t.TempDir(), "cofferdam.toml")
@@ -103,8 +103,9 @@ func TestIdentityDocument(t *testing.T) {
 			ran++
 			b.env["COFFERDAM_TOKEN_FILE"] = own
 			password := "ada's own password"
-			if who == "ann" {
-				b.env["COFFERDAM_TOKEN_FILE"], password = "", "ann's own password"
+			b.env["HOME"] = homes[who]
+			if who != "" {
+				b.env["COFFERDAM_TOKEN_FILE"], password = "", who+"'s own password"
 			}
 			_, got := b.typed(func(prompt string) string {
 				if strings.HasPrefix(prompt, "Code") {
@@ -123,7 +124,7 @@ func TestIdentityDocument(t *testing.T) {
 			want.Reset()
 		}
 		for l := range strings.Lines(m[2]) {
-			if user, rest, ok := strings.Cut(l, "$ "); ok && (user == "" || user == "ann") {
+			if user, rest, ok := strings.Cut(l, "$ "); ok && (user == "" || user == "ann" || user == "bob") {
 				run()
 				who, line = user, strings.TrimSpace(rest)
 				continue

@@ -83,7 +83,7 @@ func (a *app) signIn(c *cobra.Command, r cofferdam.LoginRequest) error {
 	if err != nil {
 		return err
 	}
-	return a.keepLogin(conf.Server, login)
+	return keepLogin(a, conf.Server, login)
 }
 
 func newLogout(a *app) *cobra.Command {

@@ -82,7 +82,7 @@ func (a *app) signInByBrowser(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return a.keepLogin(conf.Server, login)
+	return keepLogin(a, conf.Server, login)
 }
 
 // signInByDevice signs in there with a browser of any machine, which is given a code.
@@ -115,12 +115,12 @@ func (a *app) signInByDevice(c *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return a.keepLogin(conf.Server, login)
+		return keepLogin(a, conf.Server, login)
 	}
 }
 
 // keepLogin keeps the token of a login for later commands.
-func (a *app) keepLogin(server string, login cofferdam.Login) error {
+func keepLogin(a *app, server string, login cofferdam.Login) error {
 	if err := config.SaveLogin(server, login.Text, a.Getenv); err != nil {
 		return err
 	}
