@@ -72,7 +72,7 @@ func TestOrganizations(t *testing.T) {
 	if code, text := b.call(t, second.Invitation, "GET", "/v1/self", "", none); code != 200 || !strings.Contains(text, `"role":"owner"`) {
 		t.Errorf("eve is not the owner: %d %s", code, text)
 	}
-	err = b.st.AddFactor(t.Context(), identity.Factor{ID: cofferdam.NewID("f"), Person: cofferdam.PersonID(eve.Member), Kind: identity.Password, Data: []byte("x"), Created: time.Now()}, 16)
+	err = b.st.AddFactor(t.Context(), identity.Factor{ID: cofferdam.NewID("f"), Person: cofferdam.PersonID(eve.Member), Kind: identity.Password, Data: []byte("x"), Created: time.Now()}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
