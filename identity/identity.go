@@ -123,7 +123,7 @@ type Store interface {
 	DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error
 	Memberships(ctx context.Context, member string) ([]Membership, error)
 	Roles(ctx context.Context, o cofferdam.OrganizationID) (map[string][]Membership, error) // of all members
-	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error      // Role "" removes it
+	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error      // Role "" removes it, and its tokens
 
 	Organization(ctx context.Context, name string) (cofferdam.OrganizationID, error)
 	Organizations(ctx context.Context) ([]cofferdam.Organization, error)

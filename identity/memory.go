@@ -105,6 +105,11 @@ func (m *Memory) SetMembership(_ context.Context, _ cofferdam.OrganizationID, s 
 		rest = append(rest, s)
 	}
 	m.roles[s.Member] = rest
+	for i := range m.tokens {
+		if t := &m.tokens[i]; s.Role == "" && t.Member == s.Member && (t.Project == s.Project || len(rest) == 0) && t.Revoked.IsZero() {
+			t.Revoked = time.Now()
+		}
+	}
 	return nil
 }
 

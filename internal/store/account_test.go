@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,4 +83,63 @@ func TestAccountsAreWhole(t *testing.T) {
 			t.Errorf("step %d after the first code: %v", step, err)
 		}
 	}
+}
+
+// TestTokensGoWithTheRole: who leaves a project, and comes back, has no token of
+// before there; who is still in another keeps those that are not for the one left.
+func TestTokensGoWithTheRole(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := cofferdam.ProjectID(cofferdam.NewID("p"))
+	if err := s.AddProject(ctx, cofferdam.Project{Scope: cofferdam.Scope{Organization: scope.Organization, Project: other}, Name: "other", Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	owner := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "ann", Created: time.Now()}
+	if err := s.AddPerson(ctx, owner, identity.Membership{Member: string(owner.ID), Role: identity.Owner}, nil); err != nil {
+		t.Fatal(err)
+	}
+	p := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "robot", Service: true, Created: time.Now()}
+	in := func(project cofferdam.ProjectID, role identity.Role) identity.Membership {
+		return identity.Membership{Member: string(p.ID), Project: project, Role: role}
+	}
+	if err := s.AddPerson(ctx, p, in(scope.Project, identity.Author), nil); err != nil {
+		t.Fatal(err)
+	}
+	set := func(project cofferdam.ProjectID, role identity.Role) {
+		t.Helper()
+		if err := s.SetMembership(ctx, scope.Organization, in(project, role)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(other, identity.Author)
+	tokens := map[string]cofferdam.TokenID{}
+	for name, project := range map[string]cofferdam.ProjectID{"here": scope.Project, "there": other, "anywhere": ""} {
+		k := identity.Token{ID: cofferdam.TokenID(cofferdam.NewID("k")), Organization: scope.Organization, Project: project, Member: string(p.ID), Expires: time.Now().Add(time.Hour), Created: time.Now()}
+		k.Hash = strings.Repeat(string(k.ID[2:]), 2)
+		if err := s.AddToken(ctx, k); err != nil {
+			t.Fatal(err)
+		}
+		tokens[name] = k.ID
+	}
+	good := func(when string, want ...string) {
+		t.Helper()
+		for name, id := range tokens {
+			k, err := s.Token(ctx, scope.Organization, id)
+			if err != nil || k.Revoked.IsZero() != slices.Contains(want, name) {
+				t.Errorf("%s, the token for %s: %+v %v", when, name, k.Revoked, err)
+			}
+		}
+	}
+	set(scope.Project, identity.Viewer)
+	good("another role", "here", "there", "anywhere")
+	set(scope.Project, "")
+	set(scope.Project, identity.Author)
+	good("left and back", "there", "anywhere")
+	set(scope.Project, "")
+	set(other, "")
+	set(other, identity.Author)
+	good("left all and back")
 }

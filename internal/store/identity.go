@@ -94,8 +94,9 @@ func (s *Store) Roles(ctx context.Context, o cofferdam.OrganizationID) (map[stri
 	return of, broken("store.Roles", s.path, err)
 }
 
-// SetMembership gives a role, or with role "" takes it away. The last owner of
-// an organisation stays.
+// SetMembership gives a role, or with role "" takes it away, with the tokens for
+// there, and once there is none left with all of them: none of before counts for who
+// comes back. The last owner of an organisation stays.
 func (s *Store) SetMembership(ctx context.Context, o cofferdam.OrganizationID, m identity.Membership) error {
 	const op = "store.SetMembership"
 	return s.change(ctx, op, func(tx *sql.Tx) error {
@@ -109,6 +110,9 @@ func (s *Store) SetMembership(ctx context.Context, o cofferdam.OrganizationID, m
 			if _, err := tx.ExecContext(ctx, `INSERT INTO membership VALUES (?, ?, ?, ?)`, o, m.Member, m.Project, m.Role); err != nil {
 				return err
 			}
+		} else if _, err := tx.ExecContext(ctx, `UPDATE token SET revoked = ? WHERE member = ? AND revoked = ''
+			AND (project = ? OR NOT EXISTS (SELECT 1 FROM membership WHERE member = token.member))`, now(), m.Member, m.Project); err != nil {
+			return err
 		}
 		var owners int
 		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM membership m JOIN person p ON p.id = m.member
