@@ -55,6 +55,11 @@ func (c *Client) SuggestPolicy(ctx context.Context, of string) (cofferdam.Policy
 	return get[cofferdam.PolicySuggestion](ctx, c, at("policy/suggest", of))
 }
 
+// PromotePolicy says whether what is on record suggests a wider class.
+func (c *Client) PromotePolicy(ctx context.Context) (analysis.Promotion, error) {
+	return get[analysis.Promotion](ctx, c, "/v1/policy/promotion")
+}
+
 // BindWebhook says what a system that brings answers calls the caller.
 func (c *Client) BindWebhook(ctx context.Context, r cofferdam.WebhookBinding) error {
 	return c.call(ctx, request{method: "POST", path: "/v1/webhook/bind", body: r}, nil)

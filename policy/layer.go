@@ -68,6 +68,21 @@ type judgement struct {
 	verdict cofferdam.Verdict // "": nothing
 	rule    string
 	people  int // who have to allow it, of Asked
+	asks    asking
+}
+
+// asking is a rule that asks and as many people as it wants, whether it decided or
+// not: of several the one that wants most.
+type asking struct {
+	rule   string
+	people int
+}
+
+func (a asking) most(j judgement) asking {
+	if j.people > a.people {
+		return asking{j.rule, j.people}
+	}
+	return a
 }
 
 // judge answers q for the session self.
@@ -84,16 +99,16 @@ func (l *layer) judge(q Query, self cedar.Entity) judgement {
 	case len(diag.Errors) > 0:
 		// Cedar skips a policy that cannot be evaluated. A forbid that is
 		// skipped would let through, so nothing is.
-		return judgement{cofferdam.Refused, BadRule + ":" + string(diag.Errors[0].PolicyID), 0}
+		return judgement{verdict: cofferdam.Refused, rule: BadRule + ":" + string(diag.Errors[0].PolicyID)}
 	case len(diag.Reasons) == 0:
 		return l.silent(q)
 	case verdict != cedar.Allow:
-		return judgement{cofferdam.Refused, string(diag.Reasons[0].PolicyID), 0}
+		return judgement{verdict: cofferdam.Refused, rule: string(diag.Reasons[0].PolicyID)}
 	}
-	j := judgement{cofferdam.Allowed, string(diag.Reasons[0].PolicyID), 0}
+	j := judgement{verdict: cofferdam.Allowed, rule: string(diag.Reasons[0].PolicyID)}
 	for _, r := range diag.Reasons {
 		if n := l.asks(r.PolicyID, found); n > j.people { // whoever asks for more counts
-			j = judgement{cofferdam.Asked, string(r.PolicyID), n}
+			j = judgement{verdict: cofferdam.Asked, rule: string(r.PolicyID), people: n}
 		}
 	}
 	return j
@@ -101,7 +116,7 @@ func (l *layer) judge(q Query, self cedar.Entity) judgement {
 
 func (l *layer) silent(q Query) judgement {
 	if l.closed[sectionOf(q.Action)] {
-		return judgement{cofferdam.Refused, DefaultDeny, 0}
+		return judgement{verdict: cofferdam.Refused, rule: DefaultDeny}
 	}
 	return judgement{}
 }

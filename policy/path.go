@@ -15,7 +15,8 @@ const maxDecoded = 3
 // inEveryReading judges q again for each way in which a server may read its path:
 // escapes, doubled slashes, backslashes, parameters and dots. d is what was
 // decided of the path as it stands. What a rule forbids stays forbidden in any of
-// them; what is permitted has to be so wherever dots may lead.
+// them, and what a layer asks about is asked, also where another one leaves that
+// reading out; what is permitted has to be so wherever dots may lead.
 func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
 	type reading struct {
 		path string
@@ -34,6 +35,11 @@ func (s *Set) inEveryReading(q Query, d cofferdam.Decision) cofferdam.Decision {
 			switch o := s.decide(other); {
 			case o.Verdict == cofferdam.Refused && (r.all || o.Rule != DefaultDeny):
 				return o
+			case o.Verdict == cofferdam.Refused: // also what nothing permits may be asked about
+				if j, _ := s.judge(other); j.asks.people > d.People {
+					d.Verdict, d.Rule, d.People = cofferdam.Asked, j.asks.rule, j.asks.people
+					d.Reason, d.Hint = asked(d.Rule)
+				}
 			case o.Verdict == cofferdam.Asked && (d.Verdict == cofferdam.Allowed || o.People > d.People):
 				d = o
 			}

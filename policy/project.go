@@ -298,6 +298,12 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 	if len(kept) > maxRules {
 		return Grant{}, badProject(fmt.Sprintf("together with the task's list it makes more than %d rules", maxRules), nil)
 	}
+	g.Read = slices.Clone(g.Read)
+	for _, r := range g.Allow {
+		if !slices.ContainsFunc(kept, r.same) {
+			g.Read = read(g.Read, r)
+		}
+	}
 	g.Allow, g.Dropped = number(kept), append(slices.Clone(g.Dropped), dropped...)
 	g.Narrowing = append(slices.Clone(g.Narrowing), layer) // also over Cedar text, and over what is only logged
 	return g, nil

@@ -35,6 +35,7 @@ type Grant struct {
 	Provider cofferdam.Host   `json:",omitempty"` // its provider's own name, which leads to the model gateway; "" for none
 	Operator string           // Cedar text of the operator; it may forbid or permit
 	Dropped  []Rule           // rules of a project file that this grant does not cover (see Narrow)
+	Read     []Rule           `json:",omitempty"` // entries that were given, read, and taken away again
 	Run      bool             `json:",omitempty"` // it is that of one command, by cofferdam run: no task is spoken of
 
 	Organization *Document `json:",omitempty"` // locks: what it denies nobody opens, and its limit bounds all the rest
@@ -54,7 +55,7 @@ type Set struct {
 	given   *layer           // nil for none
 	self    cedar.Entity
 	hints   hints
-	dropped index // of the grant's Dropped
+	read    index // of the grant's Read
 	expires time.Time
 }
 
@@ -73,7 +74,7 @@ func New(g Grant) (*Set, error) {
 			return nil, badPolicy(err)
 		}
 	}
-	s.self, s.hints, s.dropped = g.entity(), s.grant.hints(), newIndex(s.grant.Dropped)
+	s.self, s.hints, s.read = g.entity(), s.grant.hints(), newIndex(s.grant.Read)
 	s.digest = s.grant.digest()
 	bare := s.grant
 	bare.Given = nil
@@ -231,8 +232,8 @@ func (s *Set) Digest() cofferdam.Digest { return s.digest }
 func (s *Set) Grant() Grant { return s.grant }
 
 // Splices says whether TLS to host:port passes unseen: the most specific rule
-// that matches both says so, also one that was given and that a document took
-// away again. What was read because of it must not pass unseen without it.
+// that matches both says so, also one that was given and taken away again.
+// What was read because of it must not pass unseen without it.
 func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 	var best *Rule
 	closest := func(rules []Rule, at []int) {
@@ -245,7 +246,7 @@ func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 	}
 	closest(s.core.rules, s.core.index.hosts(string(host)))
 	if best != nil && best.Splice {
-		closest(s.grant.Dropped, s.dropped.hosts(string(host)))
+		closest(s.grant.Read, s.read.hosts(string(host)))
 	}
 	return best != nil && best.Splice
 }
@@ -321,11 +322,15 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 		d.Reason, d.Hint = s.explain(q, j.rule)
 	case j.verdict == cofferdam.Asked:
 		d.People = j.people
-		d.Reason, d.Hint = "a person has to answer, by rule "+j.rule, "wait for the answer; cofferdam approval list shows the question"
+		d.Reason, d.Hint = asked(j.rule)
 	default:
 		d.Reason = "permitted by rule " + j.rule
 	}
 	return d
+}
+
+func asked(rule string) (reason, hint string) {
+	return "a person has to answer, by rule " + rule, "wait for the answer; cofferdam approval list shows the question"
 }
 
 // judge asks every layer and returns the most restrictive answer; would is the
@@ -333,30 +338,31 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 // refuses is not told as what nothing permits, whichever layer says which: see
 // inEveryReading.
 func (s *Set) judge(q Query) (j judgement, would string) {
-	people := 0
+	var asks asking
 	over := judgement{verdict: cofferdam.Allowed}
 	for _, l := range s.layers {
 		o := l.judge(q, s.self)
 		if rank(o) > rank(over) && !(o.rule == DefaultDeny && s.ours(q)) {
 			over = o
 		}
-		people = max(people, o.people)
+		asks = asks.most(o)
 		would = l.wouldRefuse(q, s.self, would)
 	}
 	j = s.core.judge(q, s.self)
 	would = s.core.wouldRefuse(q, s.self, would)
 	if s.core.observes && j.verdict == cofferdam.Refused && j.rule == DefaultDeny {
-		j, would = judgement{cofferdam.Allowed, "observed", 0}, DefaultDeny
+		j, would = judgement{verdict: cofferdam.Allowed, rule: "observed"}, DefaultDeny
 	}
-	people = max(people, j.people)
+	asks = asks.most(j)
 	if rank(over) > rank(j) || over.verdict == cofferdam.Refused && rank(over) == rank(j) {
 		j = over
 	}
 	if j.verdict == cofferdam.Asked {
-		j.people = people // as many as the layer wants that wants most
+		j.people = asks.people
 	}
+	j.asks = asks
 	if s.given != nil && liftable(j) && !s.Locked(q) {
-		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, people) {
+		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, asks.people) {
 			return g, would
 		}
 	}

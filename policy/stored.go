@@ -28,16 +28,25 @@ type Documents struct {
 func (g Grant) Under(d Documents) Grant {
 	g.Organization, g.Project = d.Organization, d.Project
 	var kept []Rule
-	g.Dropped = slices.Clone(g.Dropped)
+	g.Dropped, g.Read = slices.Clone(g.Dropped), slices.Clone(g.Read)
 	for _, r := range g.Allow {
 		if g.beyond(r) == "" {
 			kept = append(kept, r)
 		} else {
 			g.Dropped = append(g.Dropped, r)
+			g.Read = read(g.Read, r)
 		}
 	}
 	g.Allow = number(kept)
 	return g
+}
+
+// read adds r to list unless it splices.
+func read(list []Rule, r Rule) []Rule {
+	if r.Splice {
+		return list
+	}
+	return append(list, r)
 }
 
 // Beyond returns the entries of list that a document of d does not let a task

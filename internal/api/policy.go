@@ -42,6 +42,9 @@ func policyRoutes() []Route {
 		{Method: "POST", Path: "/v1/policy/replay", ID: "replayPolicy", Doc: "what a document would have made of what a task or session did", Body: cofferdam.PolicyTrial{}, Reply: analysis.Replay{}, call: func(c *call) (any, error) {
 			return c.svc.ReplayPolicy(c.ctx, *c.body.(*cofferdam.PolicyTrial))
 		}},
+		{Method: "GET", Path: "/v1/policy/promotion", ID: "promotePolicy", Doc: "whether what is on record suggests a wider class for the project, and why", Reply: analysis.Promotion{}, call: func(c *call) (any, error) {
+			return c.svc.PromotePolicy(c.ctx)
+		}},
 		{Method: "GET", Path: "/v1/policy/suggest/{name}", ID: "suggestPolicy", Doc: "a document made of what a task or session did", Reply: cofferdam.PolicySuggestion{}, call: func(c *call) (any, error) {
 			return c.svc.SuggestPolicy(c.ctx, c.name)
 		}},

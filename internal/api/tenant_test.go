@@ -81,7 +81,7 @@ func asks() map[string][]ask {
 	evidence := append(slices.Clone(box), session...)
 	return map[string][]ask{
 		"openapi": nil, "jwks": nil, "status": nil, "doctor": nil, "viewKey": nil, "listAgents": nil, "listRepos": nil, "listModels": nil, "listMerges": nil, "listEnvironments": nil,
-		"listSandboxes": nil, "listAllCheckpoints": nil, "listWorkspaces": nil, "listApprovals": nil, "listFactors": nil, "listPolicies": nil, "listMembers": nil, "listProjects": nil,
+		"listSandboxes": nil, "listAllCheckpoints": nil, "listWorkspaces": nil, "listApprovals": nil, "listFactors": nil, "listPolicies": nil, "promotePolicy": nil, "listMembers": nil, "listProjects": nil,
 		"listTokens": nil, "viewSelf": nil,
 		"viewAgent":  one(func(n names) string { return n.repo }, ""),
 		"createTask": append(inBody(taskText, func(n names) string { return n.repo }), inBody(taskText, func(n names) string { return n.task })...),

@@ -23,7 +23,7 @@ func newPolicy(a *app) *cobra.Command {
 	p := policies{a}
 	return newNoun("policy", "Write policies, agree to them, and ask why something is refused",
 		newPolicyView(p), newPolicyList(p), newPolicyPropose(p), newPolicyDecide(p, true), newPolicyDecide(p, false),
-		newPolicyCheck(p), newPolicyExplain(p), newPolicyDiff(p), newPolicySuggest(p), newPolicyReplay(p), newPolicySchema(a))
+		newPolicyClass(p), newPolicyCheck(p), newPolicyExplain(p), newPolicyDiff(p), newPolicySuggest(p), newPolicyReplay(p), newPolicySchema(a))
 }
 
 // maxPolicyFile bounds a file of policy; policy.ParseDocument has the same bound.
@@ -62,13 +62,21 @@ func plainReason(err error) string {
 
 func newPolicyCheck(a policies) *cobra.Command {
 	var over string
+	var organization bool
 	c := &cobra.Command{
 		Use: "check FILE", Short: "Say what is wrong with a policy, and run its tests", Args: exactly("FILE"),
-		Long: "Check a policy: its keys, the types of its Cedar text, rules that never count, rules that open what the organisation keeps closed, " +
-			"and the tests in it. Exits with 1 if there is an error." + exits(0, 1, 2, 5),
-		Example: "  cofferdam policy check project.toml\n  cofferdam policy check project.toml --above acme.toml",
+		Long: "Check a policy: its keys, the types of its Cedar text, rules that never count, rules that open what the organisation or its own class keeps " +
+			"closed, and the tests in it. Exits with 1 if there is an error." + exits(0, 1, 2, 5),
+		Example: "  cofferdam policy check project.toml\n  cofferdam policy check project.toml --above acme.toml\n  cofferdam policy check acme.toml --organization",
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := a.document(c, "project", args[0])
+			name := policy.ProjectName
+			if organization {
+				name = policy.OrganizationName
+			}
+			if organization && over != "" {
+				return usage(c, "nothing is above the organisation's policy: leave --above out")
+			}
+			d, err := a.document(c, name, args[0])
 			if err != nil {
 				return err
 			}
@@ -94,6 +102,7 @@ func newPolicyCheck(a policies) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&over, "above", "", "file with the policy of the organisation above it")
+	ofOrganization(c, &organization)
 	return c
 }
 
@@ -216,16 +225,21 @@ func (a policies) explanation(e analysis.Explanation) error {
 }
 
 func newPolicyDiff(a policies) *cobra.Command {
-	return &cobra.Command{
+	var organization bool
+	c := &cobra.Command{
 		Use: "diff OLD NEW", Short: "Show what a change makes possible", Args: exactly("OLD", "NEW"),
 		Long:    "Compare two policies: what newly becomes possible, what no longer is, and what is asked. What is only written differently is no change." + exits(0, 2, 5),
 		Example: "  cofferdam policy diff before.toml after.toml",
 		RunE: func(c *cobra.Command, args []string) error {
-			before, err := a.document(c, "project", args[0])
+			name := policy.ProjectName
+			if organization {
+				name = policy.OrganizationName
+			}
+			before, err := a.document(c, name, args[0])
 			if err != nil {
 				return err
 			}
-			after, err := a.document(c, "project", args[1])
+			after, err := a.document(c, name, args[1])
 			if err != nil {
 				return err
 			}
@@ -242,6 +256,8 @@ func newPolicyDiff(a policies) *cobra.Command {
 			return nil
 		},
 	}
+	ofOrganization(c, &organization)
+	return c
 }
 
 func newPolicySchema(a *app) *cobra.Command {

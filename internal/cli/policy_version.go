@@ -152,14 +152,15 @@ func (a policies) showChange(opens, unbounded, asks, closes []string) error {
 
 func newPolicyPropose(a policies) *cobra.Command {
 	var organization bool
-	var why string
+	var why, class string
 	c := &cobra.Command{
-		Use: "propose FILE", Short: "Propose a policy; nothing changes yet", Args: exactly("FILE"),
+		Use: "propose [FILE]", Short: "Propose a policy; nothing changes yet", Args: cobra.MaximumNArgs(1),
 		Long: "Propose a policy for the project, or for the organisation. It counts once an owner has agreed with cofferdam policy approve; where the " +
-			"organisation asks for it, somebody else than who proposed it. One with errors is not taken." + calling(),
-		Example: "  cofferdam policy propose project.toml --why \"the agent reads issues\"",
+			"organisation asks for it, somebody else than who proposed it. One with errors is not taken. With --class and without a file it is the policy that " +
+			"counts, under another class; --class none takes it from under its class." + calling(),
+		Example: "  cofferdam policy propose project.toml --why \"the agent reads issues\"\n  cofferdam policy propose --class read-only",
 		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
-			text, err := a.readText(args[0], maxPolicyFile)
+			text, err := a.proposed(c, cl, args, organization, class)
 			if err != nil {
 				return err
 			}
@@ -182,6 +183,7 @@ func newPolicyPropose(a policies) *cobra.Command {
 	}
 	ofOrganization(c, &organization)
 	c.Flags().StringVar(&why, "why", "", "a sentence for who decides")
+	c.Flags().StringVar(&class, "class", "", "class of risk that it is under; cofferdam policy class lists them")
 	return c
 }
 
@@ -238,23 +240,39 @@ func newPolicyDecide(a policies, take bool) *cobra.Command {
 }
 
 func newPolicySuggest(a policies) *cobra.Command {
-	return &cobra.Command{
-		Use: "suggest TASK|SESSION", Short: "Write the smallest policy that allows what was done", Args: exactly("TASK or SESSION"),
+	var promotion bool
+	c := &cobra.Command{
+		Use: "suggest TASK|SESSION", Short: "Write the smallest policy that allows what was done", Args: cobra.MaximumNArgs(1),
 		Long: "Write the smallest policy that allows what a task or a session did, whether it was let through or not. It says what was done, not what " +
-			"should be: read each rule before you propose it." + calling(),
-		Example: "  cofferdam policy suggest t-42 > project.toml",
-		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
-			s, err := cl.SuggestPolicy(c.Context(), args[0])
-			switch {
-			case err != nil:
-				return err
-			case a.json:
-				return a.object(s)
+			"should be: read each rule before you propose it. With --promotion and no task it says in numbers whether the record of the project's tasks, " +
+			"their proofs and their refusals, suggests the next wider class. It changes nothing." + calling(),
+		Example: "  cofferdam policy suggest t-42 > project.toml\n  cofferdam policy suggest --promotion",
+		RunE: func(c *cobra.Command, args []string) error {
+			if promotion == (len(args) == 1) {
+				return usage(c, "name a task or a session, or --promotion and neither")
 			}
-			_, err = fmt.Fprint(a.Out, cleanText(s.Text))
-			return err
-		}),
+			return a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
+				if promotion {
+					p, err := cl.PromotePolicy(c.Context())
+					if err != nil {
+						return err
+					}
+					return a.promotion(p)
+				}
+				s, err := cl.SuggestPolicy(c.Context(), args[0])
+				switch {
+				case err != nil:
+					return err
+				case a.json:
+					return a.object(s)
+				}
+				_, err = fmt.Fprint(a.Out, cleanText(s.Text))
+				return err
+			})(c, args)
+		},
 	}
+	c.Flags().BoolVar(&promotion, "promotion", false, "whether the project's record suggests a wider class")
+	return c
 }
 
 func newPolicyReplay(a policies) *cobra.Command {

@@ -48,6 +48,7 @@ var verbs = map[string]verb{
 	"service.ExplainPolicy":       {"policy.explain", identity.Viewer, false},
 	"service.ReplayPolicy":        {"policy.replay", identity.Viewer, false},
 	"service.SuggestPolicy":       {"policy.suggest", identity.Viewer, false},
+	"service.PromotePolicy":       {"policy.promotion", identity.Viewer, false},
 	"service.ProposePolicy":       {"policy.propose", identity.Author, false},
 	"service.DecidePolicy":        {"policy.approve", identity.Owner, true},
 	"service.OpenTask":            {"approval.open", identity.Reviewer, true},

@@ -20,20 +20,21 @@ import (
 // kept in maps. Tests of faces use it; it proves nothing and lands nothing by
 // itself, a test moves its tasks with Set.
 type Memory struct {
-	mu       sync.Mutex // guards what follows
-	changed  chan struct{}
-	tasks    []cofferdam.Task
-	repos    []cofferdam.Repo
-	models   []cofferdam.Model
-	secrets  map[string]string
-	sessions []cofferdam.Session
-	events   map[cofferdam.SessionID][]cofferdam.Event
-	sealed   map[cofferdam.SessionID]bool
-	approved map[cofferdam.TaskID]cofferdam.Approval
-	messages int64
-	policies memoryPolicies
-	signer   proof.Signer
-	shelf    []cofferdam.Checkpoint // newest first
+	mu        sync.Mutex // guards what follows
+	changed   chan struct{}
+	tasks     []cofferdam.Task
+	repos     []cofferdam.Repo
+	models    []cofferdam.Model
+	secrets   map[string]string
+	sessions  []cofferdam.Session
+	events    map[cofferdam.SessionID][]cofferdam.Event
+	sealed    map[cofferdam.SessionID]bool
+	approved  map[cofferdam.TaskID]cofferdam.Approval
+	messages  int64
+	policies  memoryPolicies
+	questions []cofferdam.Question
+	signer    proof.Signer
+	shelf     []cofferdam.Checkpoint // newest first
 	// Fail is returned by every call, if it is set.
 	Fail error
 	// Landing makes a wish to land come true at once.
@@ -63,7 +64,7 @@ func (m *Memory) Options(scope cofferdam.Scope) Options {
 	people, kept := memoryAccounts(scope)
 	return Options{
 		Scope: scope, People: people, Projects: kept, Accounts: people, Version: "test", Tasks: m, Flow: m, Merges: m, Repos: m, Models: m, Secrets: m, Sessions: m, Receipts: m, Trace: m, Environments: m, Workspaces: memoryWorkspaces{m}, Sandboxes: memorySandboxes{m},
-		Policies: &m.policies, Prover: memoryProver{}, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
+		Policies: &m.policies, Questions: memoryQuestions{m}, Prover: memoryProver{}, Record: memoryRecord{}, SignPolicy: m.signer.SignPolicy, Grant: m.grant, Judge: func(context.Context, cofferdam.Scope) error { return m.fault() },
 		CheckUpstream: func(_ context.Context, r cofferdam.Repo, _ secret.Value) (cofferdam.Ref, error) {
 			if r.Base != "" {
 				return r.Base, m.fault()

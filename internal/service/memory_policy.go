@@ -96,3 +96,49 @@ func (memoryRecord) Record(_ context.Context, e cofferdam.Event) (cofferdam.Even
 func (m *Memory) grant(_ context.Context, _ cofferdam.Scope, _ cofferdam.SessionID, d policy.Documents) (policy.Grant, error) {
 	return policy.Grant{}.Under(d), m.fault()
 }
+
+// memoryQuestions are those that were asked, in the order of Ask.
+type memoryQuestions struct{ *Memory }
+
+// Ask adds a question, as a gateway would.
+func (m *Memory) Ask(q cofferdam.Question) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.questions = append(m.questions, q)
+}
+
+// Question implements Questions.
+func (m memoryQuestions) Question(_ context.Context, scope cofferdam.Scope, id string) (cofferdam.Question, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range m.questions {
+		if q.Scope == scope && string(q.ID) == id {
+			return q, m.Fail
+		}
+	}
+	return cofferdam.Question{}, notFound("question", id)
+}
+
+// Questions implements Questions.
+func (m memoryQuestions) Questions(_ context.Context, scope cofferdam.Scope, open bool, limit int) (list []cofferdam.Question, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range slices.Backward(m.questions) {
+		if q.Scope == scope && (!open || q.State == cofferdam.QuestionOpen) && len(list) < limit {
+			list = append(list, q)
+		}
+	}
+	return list, m.Fail
+}
+
+// QuestionAnywhere implements Questions.
+func (m memoryQuestions) QuestionAnywhere(_ context.Context, id cofferdam.QuestionID) (cofferdam.Question, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range m.questions {
+		if q.ID == id {
+			return q, m.Fail
+		}
+	}
+	return cofferdam.Question{}, notFound("question", string(id))
+}

@@ -257,20 +257,20 @@ func (s *Service) ProposePolicy(ctx context.Context, r cofferdam.PolicyRequest) 
 	if len(r.Why) > maxWhy {
 		return none, invalid(op, "why", fmt.Sprintf("is longer than %d bytes", maxWhy), "say it shorter")
 	}
-	d, err := s.sound(ctx, op, scope, r.Text)
-	if err != nil {
+	now, err := s.Policies.Policy(ctx, scope)
+	if err != nil && cofferdam.KindOf(err) != cofferdam.NotFound {
 		return none, err
 	}
-	now, err := s.Policies.Policy(ctx, scope)
+	d, err := s.wholePolicy(ctx, op, scope, r.Text, now.Text)
 	switch {
-	case err != nil && cofferdam.KindOf(err) != cofferdam.NotFound:
+	case err != nil:
 		return none, err
-	case err == nil && now.Text == r.Text:
+	case now.Version > 0 && now.Text == d.Text:
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "policy of the " + nameAt(scope), Reason: fmt.Sprintf("this is version %d, which counts already", now.Version), Hint: "change it first"}
 	}
 	by := a.Caller.Principal.String()
 	v, err := s.Policies.ProposePolicy(ctx, cofferdam.PolicyVersion{
-		Schema: "cofferdam/policy/v1", Scope: scope, Text: r.Text, Digest: d.Digest(), Why: r.Why, ProposedBy: by, Proposed: s.Now().UTC(),
+		Schema: "cofferdam/policy/v1", Scope: scope, Text: d.Text, Digest: d.Digest(), Why: r.Why, ProposedBy: by, Proposed: s.Now().UTC(),
 	})
 	if err != nil {
 		return none, err
@@ -279,6 +279,24 @@ func (s *Service) ProposePolicy(ctx context.Context, r cofferdam.PolicyRequest) 
 		return none, err
 	}
 	return s.proposal(ctx, v)
+}
+
+// wholePolicy reads a document as it is to be kept, with the text of its class in it.
+// That is one of this program, or the one that counts already: nobody makes a
+// class of their own that only has the name of one.
+func (s *Service) wholePolicy(ctx context.Context, op string, scope cofferdam.Scope, text, now string) (policy.Document, error) {
+	d, err := s.sound(ctx, op, scope, text)
+	if err != nil || d.Base == nil {
+		return d, err
+	}
+	old, err := policy.ParseDocument(nameAt(scope), []byte(now), s.Presets)
+	if kept := err == nil && old.Base != nil && old.Class() == d.Class() && old.Base.Text == d.Base.Text; !kept && !d.Ships() {
+		return d, invalid(op, "base", fmt.Sprintf("it is not the class %s of this program, nor the one that counts", d.Class()), "leave [base] out; it is written when the policy is proposed")
+	}
+	if d.Sealed {
+		return d, nil
+	}
+	return s.sound(ctx, op, scope, d.Seal())
 }
 
 // sound reads a document and refuses one with an error in it.

@@ -99,8 +99,9 @@ func (c *Change) gone(r policy.Rule, after policy.Document) {
 	}
 }
 
-// unseen notes hosts that were read because of a closer rule, and that a splice
-// lets pass now that it is gone.
+// unseen notes hosts that were read because of a closer rule, and that a splice of
+// the same document lets pass now that it is gone. What another document splices
+// was shown when that one was taken.
 func (c *Change) unseen(before, after policy.Document) {
 	for _, s := range after.Rules {
 		if s.Effect != policy.Allow || !s.Splice {

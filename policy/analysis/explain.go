@@ -41,7 +41,7 @@ func Explain(s *policy.Set, q policy.Query) Explanation {
 		e.Next = "a person answers each time; cofferdam approval list shows what waits"
 	case classOf(s, d.Rule) != "":
 		e.Layer = classOf(s, d.Rule)
-		e.Next = fmt.Sprintf("the class %s leaves it out; an owner can let a wider one count: cofferdam policy class list shows them", e.Layer)
+		e.Next = fmt.Sprintf("the class %s leaves it out; an owner can let a wider one count: cofferdam policy class shows them", e.Layer)
 	case d.Rule != policy.DefaultDeny:
 		e.Next = fmt.Sprintf("no rule can allow it while %s denies it", d.Rule)
 	case s.Bounds(q) != "":
