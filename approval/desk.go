@@ -161,13 +161,17 @@ func (d *Desk) over(ctx context.Context, q cofferdam.Question, state cofferdam.Q
 func (d *Desk) add(ctx context.Context, q cofferdam.Question) (chan cofferdam.Question, error) {
 	defer d.lock(q.Task)()
 	all, recent, denied, err := d.o.Store.Tally(ctx, q, q.Created.Add(-time.Minute))
+	most, minute := MaxTask, MaxMinute
+	if q.Source == byPerson { // as many again: an agent that asks too much takes nobody's word away
+		most, minute = 2*MaxTask, 2*MaxMinute
+	}
 	switch {
 	case err != nil:
 		return nil, err
-	case all >= MaxTask:
-		return nil, refused(q, fmt.Sprintf("the task has asked its %d questions", MaxTask), "a person can allow it in the policy")
-	case recent >= MaxMinute:
-		return nil, refused(q, fmt.Sprintf("the task has asked %d questions within a minute", MaxMinute), "wait a minute")
+	case all >= most:
+		return nil, refused(q, fmt.Sprintf("the task has asked its %d questions", most), "a person can allow it in the policy")
+	case recent >= minute:
+		return nil, refused(q, fmt.Sprintf("the task has asked %d questions within a minute", minute), "wait a minute")
 	case !denied.IsZero() && q.Created.Sub(denied) < Quiet:
 		return nil, refused(q, fmt.Sprintf("a person said no to the same less than %s ago", Quiet), "do something else")
 	}

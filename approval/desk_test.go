@@ -443,11 +443,46 @@ func TestOpenUnasked(t *testing.T) {
 		if got := fmt.Sprint(l.record.kinds()); got != "[approval.ask approval.answer]" {
 			t.Errorf("on record: %s", got)
 		}
-		for range MaxMinute {
+		for range 2 * MaxMinute {
 			_ = opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, person("ann", true)) // the last of them is too many
 		}
 		if err := opens(&cofferdam.Bounds{Entry: "a.test", Seconds: 60}, person("ann", true)); cofferdam.KindOf(err) != cofferdam.Denied {
 			t.Errorf("without end: %v", err)
 		}
+	})
+}
+
+// An agent that has asked all that its task may ask keeps no person from opening
+// something for it.
+func TestAnAgentTakesNobodysWordAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		opens := func() error {
+			q := question("")
+			q.Hash = cofferdam.Digest(fmt.Sprint("o-", len(l.store.all)))
+			a := person("ann", true)
+			a.Bounds = &cofferdam.Bounds{Entry: "a.test", Seconds: 60}
+			_, err := l.Open(t.Context(), q, a)
+			return err
+		}
+		ask := func(n int) {
+			for range n {
+				q := question(cofferdam.Digest(fmt.Sprint("h-", len(l.store.all))))
+				go func() { _, _ = l.Ask(t.Context(), q) }()
+				synctest.Wait()
+			}
+		}
+		ask(2 * MaxMinute)
+		if err := opens(); err != nil || len(l.store.all) != MaxMinute+1 {
+			t.Errorf("within the minute, of %d questions: %v", len(l.store.all), err)
+		}
+		for range 4 {
+			time.Sleep(61 * time.Second)
+			ask(MaxMinute)
+		}
+		if err := opens(); err != nil {
+			t.Errorf("of %d questions: %v", len(l.store.all), err)
+		}
+		time.Sleep(2 * DefaultWait)
 	})
 }

@@ -8,13 +8,16 @@ import (
 	"cofferdam"
 )
 
+// byPerson is the source of a question that nobody asked.
+const byPerson = "person"
+
 // Open takes what a person opens for a task of their own accord: a question that
 // nobody asked, with its answer, so that it is counted, kept, on record and found
 // again as any other. a allows and has bounds. Of q the caller fills scope, task,
 // action, resource, reason and hash.
 func (d *Desk) Open(ctx context.Context, q cofferdam.Question, a cofferdam.Answer) (cofferdam.Question, error) {
 	q.Schema, q.ID, q.State = "cofferdam/approval/v1", cofferdam.QuestionID(cofferdam.NewID("a")), cofferdam.QuestionOpen
-	q.Created, q.Needs, q.Source, q.Actor = d.o.Now().UTC(), 1, "person", a.By
+	q.Created, q.Needs, q.Source, q.Actor = d.o.Now().UTC(), 1, byPerson, a.By
 	q.Expires = q.Created.Add(d.o.Wait)
 	a.Time, a.Allow = q.Created, true
 	if a.Bounds == nil {
