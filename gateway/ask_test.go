@@ -203,3 +203,52 @@ func TestGivenRulesCount(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAnswerIsBoundToAllOfAnAct: whatever of an act differs, its target's version,
+// the policy and the session among it, the question is another one, and an answer to
+// one lets no other pass.
+func TestAnAnswerIsBoundToAllOfAnAct(t *testing.T) {
+	act := func(change func(*gateway.Caller, *gateway.Request)) cofferdam.Digest {
+		c, _, d := asking(t, askAsked)
+		c.Session = "s-one"
+		r := request("asked.test")
+		r.Show = func(context.Context) (gateway.Shown, error) { return gateway.Show([]byte("body"), "v1"), nil }
+		change(c, &r)
+		d.answer = func(cofferdam.Question) error { return &cofferdam.Error{Kind: cofferdam.Denied, Reason: "no"} }
+		if err := gateway.Handle(t.Context(), c, r, passing); cofferdam.KindOf(err) != cofferdam.Denied || len(d.asked) != 1 {
+			t.Fatalf("%v, %d asked", err, len(d.asked))
+		}
+		return d.asked[0].Hash
+	}
+	shows := func(body, target string) func(*gateway.Caller, *gateway.Request) {
+		return func(_ *gateway.Caller, r *gateway.Request) {
+			r.Show = func(context.Context) (gateway.Shown, error) { return gateway.Show([]byte(body), target), nil }
+		}
+	}
+	same := func(*gateway.Caller, *gateway.Request) {}
+	if act(same) != act(same) {
+		t.Error("the same act has two hashes")
+	}
+	seen := map[cofferdam.Digest]string{act(same): "as it was"}
+	for name, change := range map[string]func(*gateway.Caller, *gateway.Request){
+		"bytes": shows("Body", "v1"), "the first bytes alone": shows("bod", "v1"), "target": shows("body", "v2"), "no target": shows("body", ""),
+		"resource": func(_ *gateway.Caller, r *gateway.Request) { r.Resource = "POST asked.test" },
+		"method":   func(_ *gateway.Caller, r *gateway.Request) { r.Query.Method = "POST" },
+		"path":     func(_ *gateway.Caller, r *gateway.Request) { r.Query.Path = "/other" },
+		"port":     func(_ *gateway.Caller, r *gateway.Request) { r.Query.Port = 443 },
+		"session":  func(c *gateway.Caller, _ *gateway.Request) { c.Session = "s-two" },
+		"policy": func(c *gateway.Caller, _ *gateway.Request) {
+			g := c.Policy.Set().Grant()
+			g.Allow = gatewaytest.Allow(t, "more.test")
+			if err := c.Policy.Replace(g); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		h := act(change)
+		if before, ok := seen[h]; ok {
+			t.Errorf("%s: the hash is that of %s", name, before)
+		}
+		seen[h] = name
+	}
+}

@@ -8,18 +8,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // fileApprovals is who is told of questions to people, and which programs outside
 // bring their answers, in the operator file:
 //
 //	[approvals]
+//	wait = 300 # seconds that a question waits
 //	webhook = "https://chat.example.com/hooks/1"
 //
 //	[approvals.systems.chat]
 //	keys = ["whpk_BASE64"] # Ed25519; two while one replaces the other
 //	proves = false         # it is trusted to know that a person is there
 type fileApprovals struct {
+	Wait    float64               `toml:"wait"`
 	Webhook string                `toml:"webhook"`
 	Systems map[string]fileSystem `toml:"systems"`
 }
@@ -37,6 +40,8 @@ type ApprovalSystem struct {
 
 // Bounds of what an operator registers. Source: docs/SPECIFICATION.md, "Approvals".
 const (
+	minWait       = 30   // seconds
+	maxWait       = 3600 // seconds
 	maxSystems    = 16
 	maxSystemKeys = 2
 )
@@ -51,6 +56,10 @@ const keyPrefix = "whpk_"
 // fillApprovals takes over where notices go and who brings answers.
 func (f operatorFile) fillApprovals(c *Config, fail func(key, reason string) error) error {
 	a := f.body.Approvals
+	if a.Wait != 0 && !(a.Wait >= minWait && a.Wait <= maxWait) {
+		return fail("approvals.wait", "is not from 30 to 3600 seconds")
+	}
+	c.ApprovalWait = time.Duration(a.Wait * float64(time.Second))
 	if a.Webhook != "" {
 		u, err := url.Parse(a.Webhook)
 		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && u.Hostname() == "127.0.0.1") {

@@ -44,6 +44,8 @@ type Config struct {
 	Workspaces   Workspaces   // how long they are kept
 	SignIn       SignIn       // at an identity provider
 	Webhook      string       // URL that is told of questions to people; "" for none
+	// ApprovalWait is how long a question to people waits; 0: the default.
+	ApprovalWait time.Duration
 	// Systems are programs outside that bring people's answers, by name.
 	Systems map[string]ApprovalSystem
 

@@ -124,7 +124,7 @@ func (s *server) keep(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host(), Told: s.notices(ctx)}); err != nil {
+	if s.desk, err = approval.New(approval.Options{Store: s.store, Record: s.trace.Host(), Told: s.notices(ctx), Wait: s.ApprovalWait}); err != nil {
 		return err
 	}
 	return s.desk.Sweep(ctx)
