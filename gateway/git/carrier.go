@@ -145,7 +145,7 @@ func (c *carrier) forwardHTTPS(w http.ResponseWriter, r *http.Request, path stri
 	if err := c.authorize(r.Context(), out); err != nil {
 		return err
 	}
-	answer, err := c.g.client.RoundTrip(out)
+	answer, err := c.g.clients.forOne(c.repo.Organization).RoundTrip(out)
 	if err != nil {
 		return c.unreachable(u.Host, err)
 	}

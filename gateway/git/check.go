@@ -31,7 +31,7 @@ func (g *Gateway) Check(ctx context.Context, r cofferdam.Repo, credential secret
 		return "", err
 	}
 	defer g.repos.Remove(context.WithoutCancel(ctx), look.ID)
-	as := &Gateway{repos: g.repos, client: g.client, credential: func(context.Context, cofferdam.Repo) (secret.Value, bool, error) {
+	as := &Gateway{repos: g.repos, clients: g.clients, credential: func(context.Context, cofferdam.Repo) (secret.Value, bool, error) {
 		return credential, !credential.IsZero(), nil
 	}}
 	c := &carrier{g: as, repo: look}

@@ -64,7 +64,7 @@ type Options struct {
 type Gateway struct {
 	repos      *repo.Repos
 	credential func(context.Context, cofferdam.Repo) (secret.Value, bool, error)
-	client     *http.Transport
+	clients    *transports
 
 	mu    sync.Mutex
 	syncs map[cofferdam.RepoID]*turns      // guarded by mu; one per mirror, so at most repo.MaxRepos
@@ -79,11 +79,11 @@ func New(o Options) *Gateway {
 	}
 	return &Gateway{
 		repos: o.Repos, credential: o.Credential, syncs: map[cofferdam.RepoID]*turns{}, seats: map[cofferdam.SessionID]*seating{},
-		client: &http.Transport{
+		clients: &transports{of: map[cofferdam.OrganizationID]*http.Transport{}, like: &http.Transport{
 			DialContext: d.DialContext, TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: handshake, ResponseHeaderTimeout: upstreamHeader, ExpectContinueTimeout: time.Second,
 			MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime, DisableCompression: true, ForceAttemptHTTP2: true,
-		},
+		}},
 	}
 }
 
