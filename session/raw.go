@@ -7,6 +7,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/environment"
+	"cofferdam/gateway"
 	"cofferdam/sandbox"
 )
 
@@ -38,17 +39,25 @@ func (all raws) in(p []byte) string {
 }
 
 // raw returns the secrets that the repository's definition names, if the
-// operator grants them to it.
+// operator grants them to it and policy lets them be used.
 func (a outfit) raw(ctx context.Context) (all raws, err error) {
 	for _, name := range a.made.Secrets {
 		if a.o.RawSecret == nil {
 			return nil, fail(cofferdam.ReasonEnvironment, "secret "+name+" of "+a.made.Path+": this server has none for setups")
 		}
-		r, err := a.o.RawSecret(ctx, a.plan.Repo, name)
-		if err != nil {
+		found := false
+		err := gateway.Use(ctx, a.grant.caller, gateway.SetupSecret+name, func(ctx context.Context) error {
+			found = true
+			r, err := a.o.RawSecret(ctx, a.plan.Repo, name)
+			all = append(all, r)
+			return err
+		})
+		switch {
+		case err != nil && !found:
+			return nil, failFor(cofferdam.ReasonPolicy, err)
+		case err != nil:
 			return nil, failFor(cofferdam.ReasonEnvironment, err)
 		}
-		all = append(all, r)
 	}
 	return all, nil
 }

@@ -178,6 +178,15 @@ func TestRawSecretOfASetup(t *testing.T) {
 	if err != nil || len(images) != 1 {
 		t.Errorf("kept: %v %v", images, err)
 	}
+	// Nor does a setup get what policy denies, whatever the operator granted.
+	denied := newBench(t, func(o *session.Options) {
+		granted(o)
+		o.Policy = `@id("none") forbid (principal, action == Action::"use", resource == Secret::"setup:TOKEN");`
+	})
+	p = denied.at("true", recipe(`"true"`))
+	if r = denied.run(p); r.Failure != cofferdam.ReasonPolicy || !strings.Contains(r.Reason, "none") {
+		t.Errorf("%+v", r)
+	}
 	// What is not granted is refused before any box.
 	r = b.run(b.at("true", map[string]string{environment.RecipePath: "secrets = [\"OTHER\"]\nsetup = [\"true\"]"}))
 	if r.Failure != cofferdam.ReasonEnvironment || !strings.Contains(r.Reason, "not granted") {
