@@ -21,6 +21,8 @@ func cases() (ids []string) {
 	}
 	some("RES", 1, 2, 3, 4, 5, 6, 7, 8)
 	some("XTK", 1, 2, 3, 4, 5, 6, 7)
+	some("BUD", 1, 2)
+	some("SCP", 1)
 	some("U", 5, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 24)
 	some("BR", 24, 26, 29, 34, 35)
 	return ids

@@ -2,6 +2,7 @@ package egress_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -102,5 +103,68 @@ func TestRefusedRequestSpendsNothing(t *testing.T) {
 	l.settled()
 	if n := l.caller.Budget.Taken().Egress; n != 0 {
 		t.Errorf("%d bytes are spent", n)
+	}
+}
+
+// TestBytesInPieces: a body in pieces of a byte is sent in frames that are larger
+// than what is in them, and they count; what arrives outside, heads included, is
+// never more than what is spent.
+func TestBytesInPieces(t *testing.T) {
+	l := newLab(t, "good.test")
+	l.caller.Budget = budget.New(cofferdam.Budget{Egress: 1_000_000}, budget.Amount{})
+	conn := l.secure("good.test")
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	const pieces = 300
+	fmt.Fprintf(conn, "POST /echo HTTP/1.1\r\nHost: good.test\r\nTransfer-Encoding: chunked\r\n\r\n")
+	for range pieces { // each in a record of TLS of its own
+		fmt.Fprintf(conn, "1\r\nx\r\n")
+	}
+	fmt.Fprintf(conn, "0\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	l.settled()
+	least := int64(len("POST /echo HTTP/1.1\r\nHost: good.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n") + pieces + len("12c\r\n\r\n")) // all of it in one piece
+	if got := l.caller.Budget.Taken().Egress; got < least {
+		t.Errorf("%d bytes are spent, and no fewer than %d were sent", got, least)
+	}
+}
+
+// TestNameThatPassesUnseen: a connection that is passed on unseen spends the name
+// that a resolver is asked for, and one for which nothing is left is refused, on
+// record, before anybody outside hears the name.
+func TestNameThatPassesUnseen(t *testing.T) {
+	l := newLab(t, "splice:good.test", "splice:good.test.other.test")
+	l.caller.Budget = budget.New(cofferdam.Budget{Egress: 12}, budget.Amount{})
+	for _, host := range []string{"good.test.other.test", "good.test"} {
+		conn, err := l.box.DialName(host, 443)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true}).Handshake() // it fails: the limit is smaller than a hello
+		conn.Close()
+		l.settled()
+	}
+	var said []string
+	for _, e := range l.record.Find(cofferdam.EventConnect) {
+		if e.Of == nil {
+			said = append(said, e.Resource+" "+string(e.Verdict)+" "+e.Rule)
+		}
+	}
+	if len(said) != 2 || said[0] != "good.test.other.test:443 refused budget" || !strings.HasPrefix(said[1], "good.test:443 allowed") {
+		t.Errorf("on record: %q", said)
+	}
+	for _, name := range l.asked() {
+		if strings.Contains(name, "other.test") {
+			t.Errorf("a resolver outside was asked for %q", name)
+		}
+	}
+	if got := l.caller.Budget.Taken().Egress; got != int64(len("good.test")) {
+		t.Errorf("%d bytes are spent, want those of the name", got)
 	}
 }
