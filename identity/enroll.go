@@ -102,7 +102,7 @@ func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.Enroll
 	}
 	if e.Kind == Passkey && d.passkeys != nil {
 		if len(e.Credential) == 0 { // our own page has it
-			e.Credential, _ = d.passkeys.Answered(cofferdam.PersonID(who.Member), "")
+			e.Credential, _ = d.passkeys.Answered(who, "")
 		}
 		data, err = d.passkeys.made(ctx, who, e.Credential)
 		return data, 0, err

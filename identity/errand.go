@@ -24,7 +24,7 @@ const PagePath = "/v1/passkeys/page"
 // server, which what says in the server's own words; with about "" it makes a new
 // one. It is the same errand until it is over or its answer has been used.
 func (p *Passkeys) Errand(ctx context.Context, who Caller, about cofferdam.Digest, what string) (cofferdam.Errand, error) {
-	of := purpose{cofferdam.PersonID(who.Member), about}
+	of := purposeOf(who, about)
 	if e, ok := p.errand(of); ok {
 		return e, nil
 	}
@@ -61,10 +61,10 @@ func (p *Passkeys) errand(of purpose) (cofferdam.Errand, bool) {
 }
 
 // Answered returns what a browser answered to an errand of a person.
-func (p *Passkeys) Answered(person cofferdam.PersonID, about cofferdam.Digest) ([]byte, bool) {
+func (p *Passkeys) Answered(who Caller, about cofferdam.Digest) ([]byte, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.open[purpose{person, about}]
+	c := p.open[purposeOf(who, about)]
 	if c == nil || c.answer == nil || !p.d.o.Now().Before(c.ends) {
 		return nil, false
 	}

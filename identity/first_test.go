@@ -186,3 +186,36 @@ func TestFirstCode(t *testing.T) {
 		t.Errorf("the next one: %v", err)
 	}
 }
+
+// TestAPasskeyIsItsCallers: what a program that has one token of a person's had a
+// browser make is not what the person enrolls, who has another.
+func TestAPasskeyIsItsCallers(t *testing.T) {
+	d, _, _, bob := withBob(t)
+	keys, err := d.UsePasskeys("localhost", "https://localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eve := bob
+	eve.Token = "k-other"
+	begun, err := keys.Errand(t.Context(), eve, "", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ticket, _ := strings.Cut(begun.Address, "#")
+	if err := keys.Answer(ticket, []byte(`{"eve":"s"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := keys.Answered(eve, ""); !ok {
+		t.Error("whoever began has no answer")
+	}
+	if answer, ok := keys.Answered(bob, ""); ok {
+		t.Errorf("bob would enroll %s", answer)
+	}
+	own, err := keys.Errand(t.Context(), bob, "", "x")
+	if err != nil || own.Address == begun.Address {
+		t.Errorf("%s %v", own.Address, err)
+	}
+	if _, ok := keys.Answered(eve, "sha256:x"); ok {
+		t.Error("a registration answers a question")
+	}
+}

@@ -37,7 +37,17 @@ type Passkeys struct {
 // purpose is what a challenge is for.
 type purpose struct {
 	person cofferdam.PersonID
-	about  cofferdam.Digest // "" for a registration
+	about  cofferdam.Digest  // "" for a registration
+	by     cofferdam.TokenID // of a registration: what one token had a browser make, no other enrolls
+}
+
+// purposeOf is that of a caller.
+func purposeOf(who Caller, about cofferdam.Digest) purpose {
+	of := purpose{person: cofferdam.PersonID(who.Member), about: about}
+	if about == "" {
+		of.by = who.Token
+	}
+	return of
 }
 
 type challenge struct {
@@ -142,7 +152,7 @@ func (p *Passkeys) Register(ctx context.Context, who Caller) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.keep(purpose{id, ""}, &challenge{session: *session}); err != nil {
+	if err := p.keep(purposeOf(who, ""), &challenge{session: *session}); err != nil {
 		return nil, err
 	}
 	return json.Marshal(options)
@@ -152,7 +162,7 @@ func (p *Passkeys) Register(ctx context.Context, who Caller) ([]byte, error) {
 func (p *Passkeys) made(ctx context.Context, who Caller, answer []byte) ([]byte, error) {
 	no := invalid("identity.Enroll", "passkey", "the browser's answer does not hold; begin again")
 	id := cofferdam.PersonID(who.Member)
-	session, ok := p.take(purpose{id, ""})
+	session, ok := p.take(purposeOf(who, ""))
 	if !ok {
 		return nil, no
 	}
@@ -186,7 +196,7 @@ func (p *Passkeys) Ask(ctx context.Context, person cofferdam.PersonID, about cof
 	if err != nil {
 		return nil, err
 	}
-	if err := p.keep(purpose{person, about}, &challenge{session: *session}); err != nil {
+	if err := p.keep(purpose{person: person, about: about}, &challenge{session: *session}); err != nil {
 		return nil, err
 	}
 	return json.Marshal(options)
@@ -194,7 +204,7 @@ func (p *Passkeys) Ask(ctx context.Context, person cofferdam.PersonID, about cof
 
 // holds says whether an assertion is one of factor f about what it was asked for.
 func (p *Passkeys) holds(ctx context.Context, f Factor, answer []byte, about cofferdam.Digest) (bool, error) {
-	session, ok := p.take(purpose{f.Person, about})
+	session, ok := p.take(purpose{person: f.Person, about: about})
 	if !ok {
 		return false, nil
 	}

@@ -11,7 +11,7 @@ import (
 // nil: there are none.
 type Passkeys interface {
 	Errand(ctx context.Context, who identity.Caller, about cofferdam.Digest, what string) (cofferdam.Errand, error)
-	Answered(person cofferdam.PersonID, about cofferdam.Digest) ([]byte, bool)
+	Answered(who identity.Caller, about cofferdam.Digest) ([]byte, bool)
 	Page(ticket string) (cofferdam.PasskeyPage, error)
 	Answer(ticket string, answer []byte) error
 }
@@ -50,7 +50,7 @@ func (s *Service) browse(ctx context.Context, who identity.Caller, about cofferd
 	if err != nil {
 		return nil, err
 	}
-	if answer, ok := keys.Answered(cofferdam.PersonID(who.Member), about); ok {
+	if answer, ok := keys.Answered(who, about); ok {
 		return answer, nil
 	}
 	text := ""
