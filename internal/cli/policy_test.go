@@ -157,6 +157,62 @@ func TestPolicyAtATerminal(t *testing.T) {
 	}
 }
 
+// Classes are listed and printed, a policy is put under one and taken out of it
+// again, and what cannot be is refused with a hint.
+func TestPolicyClasses(t *testing.T) {
+	b := newBench(t)
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{
+		"p.toml": "[egress]\nallow = [\"a.example.com\"]\n", "two.toml": "class = \"write\"\nclass = \"write\"\n",
+		"org.toml": "second_person = true\n[egress]\nlimit = [\"a.example.com\"]\n", "bad.toml": "class = \"root\"\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := b.good("policy", "class", "-q"); out != "read-only\nask-to-write\nwrite\n" {
+		t.Errorf("%q", out)
+	}
+	for _, c := range policy.Classes() {
+		if out := b.good("policy", "class", c.Name); out != c.Text {
+			t.Errorf("%s:\n%s", c.Name, out)
+		}
+	}
+	b.good("policy", "check", "org.toml", "--organization")
+	b.good("policy", "diff", "org.toml", "org.toml", "--organization")
+	decide := func(version string) {
+		t.Helper()
+		b.in, b.terminal = strings.NewReader(service.MemoryPassword+"\n"), true
+		b.good("policy", "approve", version)
+		b.terminal = false
+	}
+	b.good("policy", "propose", "--class", "write") // nothing counts yet
+	b.good("policy", "propose", "p.toml", "--class", "read-only")
+	decide("2")
+	if out := b.good("policy", "view", "--text"); !strings.HasPrefix(out, "class = \"read-only\"\n[egress]\n") || !strings.Contains(out, "[base]") {
+		t.Errorf("%s", out)
+	}
+	b.good("policy", "propose", "--class", "ask-to-write")
+	decide("3")
+	if out := b.good("policy", "view", "--text"); !strings.HasPrefix(out, "class = \"ask-to-write\"\n[egress]\nallow = [\"a.example.com\"]") || strings.Count(out, "[base]") != 1 {
+		t.Errorf("%s", out)
+	}
+	b.good("policy", "propose", "--class", "none")
+	decide("4")
+	if out := b.good("policy", "view", "--text"); strings.TrimSpace(out) != "[egress]\nallow = [\"a.example.com\"]" {
+		t.Errorf("%q", out)
+	}
+	for _, args := range [][]string{
+		{"policy", "class", "root"}, {"policy", "class", "a", "b"}, {"policy", "propose"}, {"policy", "propose", "--class", "root"}, {"policy", "propose", "two.toml", "--class", "write"},
+		{"policy", "propose", "bad.toml"}, {"policy", "check", "bad.toml"}, {"policy", "check", "org.toml"}, {"policy", "check", "org.toml", "--organization", "--above", "org.toml"},
+		{"policy", "suggest"}, {"policy", "suggest", "t-1", "--promotion"}, {"policy", "propose", "none.toml", "--class", "write"},
+	} {
+		if code, _, errs := b.run(args...); code == 0 || !strings.Contains(errs, "hint: ") {
+			t.Errorf("%v: exit %d\n%s", args, code, errs)
+		}
+	}
+}
+
 // The page of a question hides nothing: what moves the cursor, what turns the
 // direction, letters that look like others, and blanks that push the rest away.
 func TestExactBytes(t *testing.T) {

@@ -38,6 +38,13 @@ func TestCheck(t *testing.T) {
 		{"asked and allowed", "[egress]\nallow = [\"a.acme.test\"]\nask = [\"a.acme.test\"]\n", Warning, "asked about each time"},
 		{"beyond the limit", "[egress]\nallow = [\"stranger.test\"]\n", Error, "beyond the limit"},
 		{"denied above", "[egress]\nallow = [\"paste.test\"]\n", Error, "denied by the organisation"},
+		{"denied on every port", "[egress]\nallow = [\"a.acme.test:8443\"]\ndeny = [\"a.acme.test\"]\n", Warning, "never counts"},
+		{"unseen, and denied", "[egress]\nallow = [\"splice:a.acme.test\"]\ndeny = [\"a.acme.test\"]\n", Warning, "never counts"},
+		{"unseen, and denied above", "[egress]\nallow = [\"splice:paste.test\"]\n", Error, "organisation"},
+		{"a name below a pattern", "[tool]\nallow = [\"github:list_x\", \"github:*\"]\n", Warning, "is part of"},
+		{"beyond its class", "class = \"read-only\"\n[git]\nallow = [\"push:refs/heads/x\"]\n", Error, "denied by the class read-only"},
+		{"a test that its class fails", "class = \"read-only\"\n[egress]\nallow = [\"a.acme.test\"]\n[[test]]\nexpect = \"allow\"\nmethod = \"POST\"\nurl = \"https://a.acme.test/\"\n", Error, "expected allow, and it is refused"},
+		{"good under a class", "class = \"read-only\"\n[egress]\nallow = [\"a.acme.test\"]\n[[test]]\nexpect = \"deny\"\nmethod = \"POST\"\nurl = \"https://a.acme.test/\"\n", "", ""},
 		{"test that fails", "[egress]\nallow = [\"a.acme.test\"]\n[[test]]\nname = \"b is open\"\nexpect = \"allow\"\nurl = \"https://b.acme.test/\"\n", Error, "b is open: expected allow, and it is refused"},
 	} {
 		found := Check(doc(t, "project", c.text), &org)
@@ -50,6 +57,17 @@ func TestCheck(t *testing.T) {
 		if !slices.ContainsFunc(found, func(f Finding) bool { return f.Level == c.level && strings.Contains(f.Text, c.says) }) {
 			t.Errorf("%s: %+v, nothing says %q", c.name, found, c.says)
 		}
+	}
+}
+
+// The organisation's own document is judged as that: its limit gives nothing.
+func TestCheckOfTheOrganisation(t *testing.T) {
+	const text = "second_person = true\n[egress]\nlimit = [\"a.test\"]\nallow = [\"b.test\"]\n[[test]]\nexpect = \"%s\"\nurl = \"https://a.test/\"\n[[test]]\nexpect = \"allow\"\nurl = \"https://b.test/\"\n"
+	if found := Check(doc(t, policy.OrganizationName, fmt.Sprintf(text, "deny")), nil); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+	if found := Check(doc(t, policy.OrganizationName, fmt.Sprintf(text, "allow")), nil); len(found) != 1 || !strings.Contains(found[0].Text, "expected allow") {
+		t.Errorf("%+v", found)
 	}
 }
 
