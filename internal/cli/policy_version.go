@@ -82,8 +82,11 @@ func newPolicyView(a policies) *cobra.Command {
 				return err
 			case a.json:
 				return a.object(p)
+			case text && a.Terminal(a.stdout): // whoever proposed it must not steer the terminal
+				_, err = fmt.Fprint(a.Out, cleanText(p.Text))
+				return err
 			case text:
-				_, err = fmt.Fprint(a.Out, p.Text) // as it is, for a file; a person wrote it
+				_, err = fmt.Fprint(a.Out, p.Text) // as it is, for a file
 				return err
 			}
 			if err := a.showProposal(p); err != nil {
