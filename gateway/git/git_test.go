@@ -1,8 +1,12 @@
 package git
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -274,4 +278,27 @@ func TestForceAndDelete(t *testing.T) {
 	must(t, dir, "reset", "--quiet", "--hard", first)
 	write(t, dir, "d.txt", "four\n")
 	w.must(dir, "push", "origin", "HEAD:"+string(own))
+}
+
+// TestClientThatHasAll: a fetch whose answer was sent went well, also if its client
+// leaves at once; one that breaks off because of that did not.
+func TestClientThatHasAll(t *testing.T) {
+	w := newWorld(t, "")
+	w.clone() // the mirror is there
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{nil, gateway.OK}, {context.Canceled, gateway.Cut}} {
+		w.record.Clear()
+		ctx, leave := context.WithCancel(w.caller.Live)
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/demo.git/git-upload-pack", nil)
+		w.gateway.serveFetch(w.caller, httptest.NewRecorder(), r, "pack", func(_ context.Context, _ repo.Place, out io.Writer) error {
+			_, err := io.WriteString(out, "0000")
+			leave()
+			return cmp.Or(err, c.err)
+		})
+		if e := w.record.Find(cofferdam.EventFetch); len(e) != 2 || e[1].Outcome != c.want || e[1].Fields["bytes"] != "4" {
+			t.Errorf("%v: %+v, want %q", c.err, e, c.want)
+		}
+	}
 }

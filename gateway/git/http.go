@@ -108,8 +108,12 @@ func (g *Gateway) serveFetch(c *gateway.Caller, w http.ResponseWriter, r *http.R
 		if err != nil {
 			return gateway.Outcome{}, err
 		}
-		err = answer(ctx, at, out)
-		return gateway.Outcome{Fields: map[string]string{"bytes": strconv.FormatInt(out.n, 10)}}, err
+		o := gateway.Outcome{Fields: map[string]string{}}
+		if err = answer(ctx, at, out); err == nil {
+			o.Status = gateway.OK // all of it was sent: a client that has it may be gone
+		}
+		o.Fields["bytes"] = strconv.FormatInt(out.n, 10)
+		return o, err
 	})
 	switch {
 	case err == nil || out.n > 0: // an answer that has begun lacks its end, and git finds that
