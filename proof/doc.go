@@ -15,7 +15,8 @@
 //
 //	<key name>                      head of the host's log
 //	<key name>/<session id>         head of a session's log
-//	cofferdam receipt v1            receipt; the second line is its JSON
+//	cofferdam receipt v2            receipt; the second line is its JSON
+//	cofferdam policy change v1      a version of a policy counts; so is this
 //	cofferdam export v1             end of an export
 //
 // # Heads
@@ -34,13 +35,15 @@
 // one canonical way, and any other spelling is refused; lines without one are
 // events exactly as stored.
 //
-//	{"type":"header","schema":"cofferdam/export/v1","time":…,"key":…,"task":…}
+//	{"type":"header","schema":"cofferdam/export/v2","time":…,"key":…,"task":…}
 //	{"type":"session","session":"s-…"}     then its events, then, if sealed,
 //	{"type":"seal","note":…}               the signed head
 //	{"type":"host","note":…}               signed head of the host's log
 //	{"type":"entry","index":…,"proof":[…],"event":{…}}
 //	                                       one event of the host's log about the
 //	                                       task, with its proof of inclusion
+//	{"type":"policy","note":…,"text":…}    a document by which a session was judged, with
+//	                                       the signed change by which it came to count
 //	{"type":"receipt","note":…}
 //	{"type":"end","note":…}                signs: task, number of lines before
 //	                                       this one, SHA-256 of their bytes
@@ -50,4 +53,13 @@
 // missing, shorter or other is refused. A proof.create event's field "note" is
 // the digest of a receipt; the report names those that are not in the export. A
 // session without a seal, and an export without its end, are "not sealed".
+//
+// A decision's field "policy_base" is the digest of its policy. The session.state
+// event of the resource "policy" that has the same names the digests of the
+// documents in it, and each of those is here as a line of type "policy". What
+// people opened is named by a decision's rule, "given." and the id of a question,
+// whose answer is an entry of the host's log.
+//
+// Receipts of version 1, which have no terms, and exports of version 1, which have
+// no policies, are checked as they were.
 package proof
