@@ -19,7 +19,7 @@ import (
 const (
 	pollEvery = 5 * time.Second // where the provider does not say, and more after each "slow down"
 	pollLeast = time.Second
-	pollMost  = time.Minute
+	pollMost  = 60 * time.Second
 )
 
 const deviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
