@@ -319,18 +319,19 @@ type Approval struct {
 
 // Change is what a task wants merged: the page a person reviews.
 type Change struct {
-	Schema    string       `json:"schema"` // cofferdam/merge/v1
-	Task      Task         `json:"task"`
-	Commits   []string     `json:"commits"` // one line each, oldest first
-	Files     []FileChange `json:"files"`
-	Beyond    []string     `json:"beyond_scope,omitempty"` // of Files, what the task's scope does not have
-	Diff      string       `json:"diff"`                   // unified, bounded; hostile text
-	Truncated bool         `json:"truncated"`
-	Proof     *CheckReport `json:"proof,omitempty"`
-	Refusals  []Event      `json:"refusals"`            // what the agent tried and was not allowed
-	Approval  *Approval    `json:"approval,omitempty"`  // the first
-	Approvals []Approval   `json:"approvals,omitempty"` // of all who gave theirs
-	Landing   Landing      `json:"landing"`             // what policy says of landing it, as things are
+	Schema    string         `json:"schema"` // cofferdam/merge/v1
+	Task      Task           `json:"task"`
+	Commits   []string       `json:"commits"` // one line each, oldest first
+	Files     []FileChange   `json:"files"`
+	Beyond    []string       `json:"beyond_scope,omitempty"` // of Files, what the task's scope does not have
+	Diff      string         `json:"diff"`                   // unified, bounded; hostile text
+	Truncated bool           `json:"truncated"`
+	Proof     *CheckReport   `json:"proof,omitempty"`
+	Commands  map[string]int `json:"commands,omitempty"`  // that were started, by who they were for, such as agent:loop
+	Refusals  []Event        `json:"refusals"`            // what the agent tried and was not allowed
+	Approval  *Approval      `json:"approval,omitempty"`  // the first
+	Approvals []Approval     `json:"approvals,omitempty"` // of all who gave theirs
+	Landing   Landing        `json:"landing"`             // what policy says of landing it, as things are
 }
 
 // FileChange is one path of a change.

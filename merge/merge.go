@@ -113,7 +113,8 @@ func (s *Service) View(ctx context.Context, t cofferdam.Task) (cofferdam.Change,
 	case !notFound(err):
 		return c, err
 	}
-	refusals, more, err := s.refusals(ctx, t)
+	c.Commands = map[string]int{}
+	refusals, more, err := s.refusals(ctx, t, c.Commands)
 	if err != nil {
 		return c, err
 	}
@@ -268,9 +269,10 @@ func (s *Service) record(ctx context.Context, t cofferdam.Task, kind string, by 
 	return err
 }
 
-// refusals collects what the agent tried and was not allowed, in order. more
-// says that there was more than is shown.
-func (s *Service) refusals(ctx context.Context, t cofferdam.Task) (found []cofferdam.Event, more bool, err error) {
+// refusals collects what the agent tried and was not allowed, in order, and counts
+// in commands those that were started, by whom they were for. more says that there
+// was more than is shown.
+func (s *Service) refusals(ctx context.Context, t cofferdam.Task, commands map[string]int) (found []cofferdam.Event, more bool, err error) {
 	for _, id := range t.Sessions {
 		for from := uint64(0); ; {
 			page, err := s.o.Trace.Events(ctx, id, from, pageSize)
@@ -284,6 +286,9 @@ func (s *Service) refusals(ctx context.Context, t cofferdam.Task) (found []coffe
 				break
 			}
 			for _, e := range page {
+				if e.Kind == cofferdam.EventExecStart && e.Of == nil && e.Verdict == cofferdam.Allowed {
+					commands[e.Actor.String()]++
+				}
 				if e.Verdict != cofferdam.Refused {
 					continue
 				}

@@ -150,9 +150,18 @@ func TestView(t *testing.T) {
 		d.events["s-1"] = append(d.events["s-1"], cofferdam.Event{Seq: uint64(i), Verdict: v, Resource: fmt.Sprint(i)})
 	}
 	d.events["s-2"] = []cofferdam.Event{{Verdict: cofferdam.Refused, Resource: "late"}}
+	agent, zero := cofferdam.Principal{Kind: cofferdam.Agent, Name: "loop"}, uint64(0)
+	d.events["s-2"] = append(d.events["s-2"],
+		cofferdam.Event{Kind: cofferdam.EventExecStart, Actor: agent, Verdict: cofferdam.Allowed},
+		cofferdam.Event{Kind: cofferdam.EventExecStart, Actor: agent, Of: &zero, Outcome: "ok"}, // of the same command
+		cofferdam.Event{Kind: cofferdam.EventExecStart, Actor: agent, Verdict: cofferdam.Asked},
+		cofferdam.Event{Kind: cofferdam.EventExecStart, Actor: cofferdam.Principal{Kind: cofferdam.Platform, Name: "check"}, Verdict: cofferdam.Allowed})
 	c, err := s.View(t.Context(), d.task)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{"agent:loop": 1, "platform:check": 1}, c.Commands); diff != "" {
+		t.Error(diff)
 	}
 	var what []string
 	for _, e := range c.Refusals {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -98,6 +100,7 @@ func (a changes) showChange(c cofferdam.Change) error {
 		}
 	}
 	a.showProof(c.Proof)
+	a.showCommands(c.Commands)
 	a.showRefusals(c.Refusals)
 	return a.showLanding(c)
 }
@@ -154,6 +157,17 @@ func (a changes) showProof(p *cofferdam.CheckReport) {
 			held = "NOT held"
 		}
 		fmt.Fprintf(a.Out, "  %s: %s: exit %d on the base, %d on the commit: %s\n", held, flagOf(r.Check), r.BaseExit, r.Exit, clean(cut(r.Command, 100)))
+	}
+}
+
+// showCommands says how many commands were started, and for whom.
+func (a changes) showCommands(by map[string]int) {
+	var parts []string
+	for _, who := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%d for %s", by[who], clean(who)))
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(a.Out, "%-13s %s\n", "commands:", strings.Join(parts, ", "))
 	}
 }
 
