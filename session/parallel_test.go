@@ -116,7 +116,7 @@ func TestTwoAnswersAtOnce(t *testing.T) {
 			a.send("tabs")
 			if c.parallel == 1 { // the one came first, at the start and after the answer; and who has not given its turn back yet may wait once more
 				a.poll("one waits for the other", func() bool { return a.queued(p)+a.queued(q) >= 2 })
-				a.poll("its life says so", func() bool { return strings.HasSuffix(a.life(p)+a.life(q), "waits for its turn") })
+				a.poll("its life says so", func() bool { return strings.Contains(a.life(p)+a.life(q), "it waits for its turn: ") })
 			}
 			a.let("end")
 			a.wantDone(one, two)
