@@ -215,6 +215,8 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a proof", "5 wrong", "identity/factor.go", "MaxWrong"},
 		{"a proof", "15 minutes", "identity/factor.go", "Lock"},
 		{"guesses of who is not known", "50 for", "identity/factor.go", "MaxGuesses"},
+		{"connections of a stranger", "64 of", "internal/api/api.go", "maxStranger"},
+		{"connections of a stranger", "256 of", "internal/api/api.go", "maxConns"},
 		{"passwords that wait to be hashed", "8 of", "identity/fair.go", "maxWaiting"},
 		{"passwords that wait to be hashed", "64 sources", "identity/fair.go", "maxSources"},
 		{"signing in at a provider", "8 of", "identity/oidc.go", "ownFlows"},
