@@ -61,8 +61,8 @@ func TestHostSecretsAreOutOfReach(t *testing.T) {
 		if strings.HasPrefix(line, "PLACES=") || strings.Contains(line, "PLACES='") || line == "end" || line == "" {
 			continue
 		}
-		if strings.HasPrefix(line, "cat /proc") || strings.HasPrefix(line, "find /") {
-			continue // the script itself
+		if strings.HasPrefix(line, "cat /proc") || strings.HasPrefix(line, "find /") || line == "canary" {
+			continue // the script itself, and what its grep looks for
 		}
 		found = append(found, line)
 	}
