@@ -168,10 +168,11 @@ func (b *bench) serve(bin string, env []string) error {
 	return b.server.ready(filepath.Join(b.state, "run", "cofferdam.sock"))
 }
 
-// cmdEnd kills without warning, several at the same time. The server comes back with
-// the next serve, and so does the keeper; the engine is brought back by its server.
+// cmdEnd kills without warning, several at the same time; a lab of that name is closed.
+// The server comes back with the next serve, and so does the keeper; the engine is
+// brought back by its server.
 func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, neg, len(args) > 0, "end server|engine|keeper...")
+	usage(ts, neg, len(args) > 0, "end server|engine|keeper|LAB...")
 	b := of(ts)
 	var killed []*process
 	for _, name := range args {
@@ -186,7 +187,12 @@ func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
 			continue
 		default:
-			ts.Fatalf("no process is called %s", name)
+			l := b.labs[name]
+			if l == nil {
+				ts.Fatalf("no process and no lab is called %s", name)
+			}
+			l.stop()
+			continue
 		}
 		_ = p.cmd.Process.Kill() // it may be gone already
 		killed = append(killed, p)

@@ -136,7 +136,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"serve":    cmdServe,    // serve [flags]: keeper (with --pool $POOL) and server (with boxes of $TIER), ready when it returns
 		"boxes":    cmdBoxes,    // boxes N SECONDS: the keeper has that many on this host, by then
-		"end":      cmdEnd,      // end server|engine|keeper...: kill -9, all of them at once
+		"end":      cmdEnd,      // end server|engine|keeper|LAB...: kill -9, all of them at once
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
 		"signed":   cmdSigned,   // signed SEED [ID AGE QUESTION FILE]: a system outside that brings answers
