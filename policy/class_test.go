@@ -141,7 +141,7 @@ func TestAClassIsKept(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Both layers may be under one, and two programs' versions of one may meet.
-	old := parsed(t, policy.OrganizationName, sealed("read-only", "[cedar]\ntext = \"\"\"@id(\"read-only.reads\") forbid (principal, action == Action::\"request\", resource);\"\"\"\n"))
+	old := parsed(t, policy.OrganizationName, sealed("read-only", "[cedar]\ntext = \"\"\"@id(\"reads\") forbid (principal, action == Action::\"request\", resource);\"\"\"\n"))
 	for _, org := range []*policy.Document{parsed(t, policy.OrganizationName, "class = \"read-only\"\n"), parsed(t, policy.OrganizationName, "class = \"write\"\n"), old} {
 		set(t, policy.Grant{Organization: org, Project: d})
 	}

@@ -120,8 +120,8 @@ func actionList(s Section, only string) string {
 }
 
 // parseCedar parses text and gives every policy its id: that of its @id
-// annotation, or name and its number.
-func parseCedar(name, text string, taken map[cedar.PolicyID]bool) ([]entry, error) {
+// annotation behind a prefix, or name and its number.
+func parseCedar(name, prefix, text string, taken map[cedar.PolicyID]bool) ([]entry, error) {
 	list, err := cedar.NewPolicyListFromBytes(name+".cedar", []byte(text))
 	if err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func parseCedar(name, text string, taken map[cedar.PolicyID]bool) ([]entry, erro
 	var out []entry
 	for i, p := range list {
 		notes := p.Annotations()
-		id := cedar.PolicyID(notes["id"])
-		if id == "" {
+		id := cedar.PolicyID(prefix) + cedar.PolicyID(notes["id"])
+		if notes["id"] == "" {
 			id = cedar.PolicyID(name + "-" + strconv.Itoa(i+1))
 		}
 		if taken[id] {

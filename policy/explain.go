@@ -17,7 +17,7 @@ const shownRules = 6
 func (s *Set) explain(q Query, rule string) (reason, hint string) {
 	switch q.Action {
 	case Resolve, Connect, HTTP:
-		return s.hostReason(q, rule), s.hostHint(q)
+		return s.hostReason(q, rule), s.hostHint(q, rule)
 	case Fetch:
 		return "this session may read one repository, and this is another", "only the task's own repository can be read"
 	case Push:
@@ -132,7 +132,8 @@ func (h hints) beyond(r Rule) string {
 	return ""
 }
 
-func (s *Set) hostHint(q Query) string {
+// hostHint says what may be reached, and who can change the answer about q.
+func (s *Set) hostHint(q Query, rule string) string {
 	if CheckHost(q.Host) != nil || strings.HasSuffix("."+string(q.Host), ownSuffix) {
 		return s.hints.allowed
 	}
@@ -142,6 +143,9 @@ func (s *Set) hostHint(q Query) string {
 	}
 	if name := s.hints.beyond(r); name != "" {
 		return s.hints.allowed + "; the policy of the " + name + " does not let a task have " + r.String() + ": an owner can change it with cofferdam policy propose"
+	}
+	if rule != DefaultDeny && !s.grant.Run {
+		return s.hints.allowed + "; what a rule denies no --allow opens: an owner can change it with cofferdam policy propose"
 	}
 	if s.grant.Run {
 		return s.hints.allowed + "; a person can type: cofferdam run --allow " + r.String() + " -- COMMAND"

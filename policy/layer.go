@@ -41,13 +41,13 @@ func newLayer(name string, rules []Rule, text string, taken map[cedar.PolicyID]b
 			quiet = append(quiet, r)
 			continue
 		}
-		es, err := parseCedar(r.ID, r.cedar(), taken)
+		es, err := parseCedar(r.ID, "", r.cedar(), taken)
 		if err != nil {
 			return nil, err
 		}
 		l.rules, l.of = append(l.rules, r), append(l.of, es)
 	}
-	fixed, err := parseCedar(name, text, taken)
+	fixed, err := parseCedar(name, name+".", text, taken) // as its rules: no document takes another's ids
 	if err != nil {
 		return nil, err
 	}

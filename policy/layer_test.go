@@ -365,3 +365,19 @@ func TestTwoPeopleAreAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestIdsOfCedarText: what a document calls its Cedar policies collides with
+// nothing of another's, nor with what sessions are given.
+func TestIdsOfCedarText(t *testing.T) {
+	const text = "[cedar]\ntext = '''@id(\"allow-1\") forbid (principal, action == Action::\"request\", resource) when { context.method == \"PUT\" };'''\n"
+	org, project := doc(t, OrganizationName, text), doc(t, ProjectName, text)
+	s := compile(t, Grant{Organization: &org, Project: &project, Allow: allow(t, "a.test")})
+	q := get(t, "https://a.test/")
+	if d := s.Decide(q); d.Verdict != cofferdam.Allowed || d.Rule != "allow-1" {
+		t.Errorf("%+v", d)
+	}
+	q.Method = "PUT"
+	if d := s.Decide(q); d.Verdict != cofferdam.Refused || d.Rule != OrganizationName+".allow-1" {
+		t.Errorf("%+v", d)
+	}
+}

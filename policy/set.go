@@ -117,7 +117,7 @@ func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
 	}
 	fixed := core.fixed
 	for _, t := range []struct{ name, body string }{{"operator", g.Operator}, {"builtin", string(builtin)}} {
-		es, err := parseCedar(t.name, t.body, taken)
+		es, err := parseCedar(t.name, "", t.body, taken)
 		if err != nil {
 			return err
 		}
@@ -302,7 +302,7 @@ func (s *Set) decide(q Query) cofferdam.Decision {
 	d := cofferdam.Decision{Verdict: cofferdam.Refused, Policy: s.digest, Base: s.base}
 	if q.aboutHost() {
 		if err := CheckHost(q.Host); err != nil {
-			d.Rule, d.Reason, d.Hint = BadName, fmt.Sprintf("%q is refused: %s", shorten(string(q.Host)), err), s.hostHint(q)
+			d.Rule, d.Reason, d.Hint = BadName, fmt.Sprintf("%q is refused: %s", shorten(string(q.Host)), err), s.hostHint(q, BadName)
 			return d
 		}
 	}

@@ -215,3 +215,14 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+// TestHintOfADenial: who is denied by a rule is not sent to a list that does not help.
+func TestHintOfADenial(t *testing.T) {
+	project := doc(t, ProjectName, "[egress]\ndeny = [\"a.test\"]\n")
+	s := compile(t, Grant{Project: &project})
+	for url, want := range map[string]string{"https://a.test/": "cofferdam policy propose", "https://b.test/": "--allow b.test"} {
+		if d := s.Decide(get(t, url)); d.Verdict != cofferdam.Refused || !strings.Contains(d.Hint, want) || strings.Contains(d.Hint, "--allow a.test") {
+			t.Errorf("%s: %+v", url, d)
+		}
+	}
+}
