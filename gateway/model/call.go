@@ -176,7 +176,9 @@ func (x *exchange) try(m cofferdam.Model, target string, r *retries) error {
 		return err
 	}
 	head := head(out)
-	act.Show = func(context.Context) (gateway.Shown, error) { return gateway.Show(append(head, body...), clip(target)), nil }
+	act.Show = func(context.Context) (gateway.Shown, error) {
+		return gateway.Show(append(head, body...), clip(target)), nil
+	}
 	act.Attach = func(ctx context.Context) error {
 		attach := func(ctx context.Context) error { return x.gateway.options.Attach(ctx, m, out.Header) }
 		if m.NoKey {

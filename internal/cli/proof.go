@@ -145,7 +145,7 @@ func (a *app) verify(r io.Reader, public string) error {
 	if err := a.labels([]label{
 		{"verified", strings.Join([]string{
 			count(report.Events, "event") + " of " + count(len(report.Sessions), "session"),
-			count(report.Entries, "event") + " of the host", count(len(report.Policies), "version")+" of policies", count(len(report.Receipts), "receipt"),
+			count(report.Entries, "event") + " of the host", count(len(report.Policies), "version") + " of policies", count(len(report.Receipts), "receipt"),
 		}, ", ")},
 		{"task", string(report.Task)},
 		{"exported", stamp(report.Exported)},
