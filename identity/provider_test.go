@@ -77,9 +77,11 @@ func (p pair) Key() any {
 }
 
 func (k *keys) SigningKey(context.Context) (zitadel.SigningKey, error) { return pair{k, false}, nil }
+
 func (k *keys) KeySet(context.Context) ([]zitadel.Key, error) {
 	return []zitadel.Key{pair{k, true}}, nil
 }
+
 func (k *keys) SignatureAlgorithms(context.Context) ([]jose.SignatureAlgorithm, error) {
 	return []jose.SignatureAlgorithm{jose.RS256}, nil
 }

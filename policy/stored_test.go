@@ -103,8 +103,17 @@ func TestBoundingDocumentsGiveNothing(t *testing.T) {
 
 func TestParseOpening(t *testing.T) {
 	for _, c := range []struct{ action, entry, want string }{
-		{HTTP, "a.test", "a.test"}, {Connect, "*.a.test:8443", "*.a.test:8443"}, {Invoke, "github:list_*", "github:list_*"}, {Push, "push:refs/heads/x", "push:refs/heads/x"},
-		{HTTP, "splice:a.test", ""}, {HTTP, "preset:npm", ""}, {HTTP, "", ""}, {Read, "/etc/passwd", ""}, {Read, "read:etc", ""}, {"fly", "a.test", ""}, {Invoke, "", ""},
+		{HTTP, "a.test", "a.test"},
+		{Connect, "*.a.test:8443", "*.a.test:8443"},
+		{Invoke, "github:list_*", "github:list_*"},
+		{Push, "push:refs/heads/x", "push:refs/heads/x"},
+		{HTTP, "splice:a.test", ""},
+		{HTTP, "preset:npm", ""},
+		{HTTP, "", ""},
+		{Read, "/etc/passwd", ""},
+		{Read, "read:etc", ""},
+		{"fly", "a.test", ""},
+		{Invoke, "", ""},
 	} {
 		r, err := ParseOpening(c.action, c.entry)
 		if (err == nil) != (c.want != "") || err == nil && r.String() != c.want {

@@ -130,8 +130,14 @@ func TestPolicyAtATerminal(t *testing.T) {
 	}
 	b.terminal = true
 	for _, c := range []struct{ typed, version, says string }{
-		{"wrong\n", "1", "it does not hold"}, {"\n", "1", "it does not hold"}, {"", "1", "there was none"}, {service.MemoryPassword + "\n", "2", "no such version"},
-		{"x\n", "0", "no number"}, {"x\n", "-1", ""}, {"x\n", "one", "no number"}, {"x\n", "99999999999999999999", "no number"},
+		{"wrong\n", "1", "it does not hold"},
+		{"\n", "1", "it does not hold"},
+		{"", "1", "there was none"},
+		{service.MemoryPassword + "\n", "2", "no such version"},
+		{"x\n", "0", "no number"},
+		{"x\n", "-1", ""},
+		{"x\n", "one", "no number"},
+		{"x\n", "99999999999999999999", "no number"},
 	} {
 		b.in = strings.NewReader(c.typed)
 		if code, out, errs := b.run("policy", "approve", c.version); code == 0 || !strings.Contains(errs, c.says) || !strings.Contains(errs, "hint: ") {
@@ -203,9 +209,18 @@ func TestPolicyClasses(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	for _, args := range [][]string{
-		{"policy", "class", "root"}, {"policy", "class", "a", "b"}, {"policy", "propose"}, {"policy", "propose", "--class", "root"}, {"policy", "propose", "two.toml", "--class", "write"},
-		{"policy", "propose", "bad.toml"}, {"policy", "check", "bad.toml"}, {"policy", "check", "org.toml"}, {"policy", "check", "org.toml", "--organization", "--above", "org.toml"},
-		{"policy", "suggest"}, {"policy", "suggest", "t-1", "--promotion"}, {"policy", "propose", "none.toml", "--class", "write"},
+		{"policy", "class", "root"},
+		{"policy", "class", "a", "b"},
+		{"policy", "propose"},
+		{"policy", "propose", "--class", "root"},
+		{"policy", "propose", "two.toml", "--class", "write"},
+		{"policy", "propose", "bad.toml"},
+		{"policy", "check", "bad.toml"},
+		{"policy", "check", "org.toml"},
+		{"policy", "check", "org.toml", "--organization", "--above", "org.toml"},
+		{"policy", "suggest"},
+		{"policy", "suggest", "t-1", "--promotion"},
+		{"policy", "propose", "none.toml", "--class", "write"},
 	} {
 		if code, _, errs := b.run(args...); code == 0 || !strings.Contains(errs, "hint: ") {
 			t.Errorf("%v: exit %d\n%s", args, code, errs)

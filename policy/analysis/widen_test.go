@@ -17,8 +17,10 @@ func TestHarmlessLookingChanges(t *testing.T) {
 		{"a question about less", "[egress]\nask = [\"*.a.test\"]\n", "[egress]\nask = [\"x.a.test\"]\n", "without asking: *.a.test"},
 		{"an entry less that had a host read", read, "[egress]\nallow = [\"splice:*.a.test\"]\n", "unseen, by splice:*.a.test: x.a.test"},
 		{"a forbid less", "[cedar]\ntext = '''forbid (principal, action, resource);'''\n", "", "gone: forbid (principal, action, resource);"},
-		{"one of two forbids less", "[cedar]\ntext = '''\nforbid (principal, action == Action::\"use\", resource);\nforbid (principal, action == Action::\"run\", resource);\n'''\n",
-			"[cedar]\ntext = '''\nforbid (principal, action == Action::\"run\", resource);\n'''\n", "gone: forbid (principal, action == Action::\"use\", resource);"},
+		{
+			"one of two forbids less", "[cedar]\ntext = '''\nforbid (principal, action == Action::\"use\", resource);\nforbid (principal, action == Action::\"run\", resource);\n'''\n",
+			"[cedar]\ntext = '''\nforbid (principal, action == Action::\"run\", resource);\n'''\n", "gone: forbid (principal, action == Action::\"use\", resource);",
+		},
 		{"a class that is only called as one that ships", "", "class = \"read-only\"\n[base]\ndigest = \"sha256:" + fmt.Sprintf("%x", sha256.Sum256([]byte("# Only reads pass.\n"))) + "\"\ntext = \"# Only reads pass.\\n\"\n", "not as this program has it: # Only reads pass."},
 	} {
 		got := Diff(doc(t, "project", c.before), doc(t, "project", c.after))
