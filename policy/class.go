@@ -48,8 +48,7 @@ func Classes() []Class {
 		if err != nil {
 			panic("policy: a class that is listed is there; a test reads each")
 		}
-		says, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-		all = append(all, Class{Name: name, Says: says, Text: string(text), Digest: textDigest(string(text))})
+		all = append(all, Class{Name: name, Says: firstLine(string(text)), Text: string(text), Digest: textDigest(string(text))})
 	}
 	return all
 }
@@ -123,7 +122,12 @@ func (d *Document) Says() string {
 	if d.Class() == "" {
 		return ""
 	}
-	says, _, _ := strings.Cut(strings.TrimPrefix(d.Base.Text, "# "), "\n")
+	return firstLine(d.Base.Text)
+}
+
+// firstLine is what the text of a class says of itself: its first comment.
+func firstLine(text string) string {
+	says, _, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 	return says
 }
 

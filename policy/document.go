@@ -97,7 +97,6 @@ type Test struct {
 	Name   string
 	Expect Effect // Allow, Ask or Deny
 	Query  Query
-	Line   int
 }
 
 // documentFile is a document as TOML has it.

@@ -14,7 +14,7 @@ func (d *Document) addTests(files []testFile) error {
 		return fmt.Errorf("it has more than %d tests", maxTests)
 	}
 	for i, f := range files {
-		t := Test{Name: f.Name, Expect: f.Expect, Line: i + 1}
+		t := Test{Name: f.Name, Expect: f.Expect}
 		if t.Name == "" {
 			t.Name = fmt.Sprintf("test %d", i+1)
 		}

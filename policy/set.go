@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -97,10 +95,8 @@ func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
 		if _, err := parseRule(r.String()); err != nil {
 			return fmt.Errorf("rule %q: %w", r.String(), err)
 		}
-		for _, d := range []*Document{g.Organization, g.Project} {
-			if d != nil && !d.Grants(r) {
-				return fmt.Errorf("%s is beyond what the policy of %s lets a task have", r, d.Name)
-			}
+		if name := g.beyond(r); name != "" {
+			return fmt.Errorf("%s is beyond what the policy of %s lets a task have", r, name)
 		}
 	}
 	rules := slices.Clone(g.Allow)
@@ -276,8 +272,7 @@ func (g Grant) digest() cofferdam.Digest {
 	if err != nil {
 		panic("policy: strings and numbers always marshal") // no other field types
 	}
-	h := sha256.Sum256(b)
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
+	return textDigest(string(b))
 }
 
 // Decide answers q. The answer names the rule that decided and, for a refusal,

@@ -49,7 +49,7 @@ func read(list []Rule, r Rule) []Rule {
 	return append(list, r)
 }
 
-// Beyond returns the entries of list that a document of d does not let a task
+// Beyond returns the first entry of list that a document of d does not let a task
 // have, with the name of that document; "" if it may have all.
 func (d Documents) Beyond(list []Rule) (Rule, string) {
 	g := Grant{Organization: d.Organization, Project: d.Project}
@@ -61,6 +61,7 @@ func (d Documents) Beyond(list []Rule) (Rule, string) {
 	return Rule{}, ""
 }
 
+// beyond names the document that does not let a task have r; "" for none.
 func (g Grant) beyond(r Rule) string {
 	for _, d := range []*Document{g.Organization, g.Project} {
 		if d != nil && !d.Grants(r) {
