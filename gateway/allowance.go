@@ -61,10 +61,10 @@ func (p *purse) take(ctx context.Context, n int64) error {
 	need := p.spent + n - p.held
 	if need > 0 {
 		want := max(need, min(p.given.Bytes/purseShare, purseMost))
-		err := p.caller.Ask.TakeBytes(ctx, questionOf(p.given), want, p.given.Bytes)
+		err := p.caller.Ask.TakeBytes(ctx, questionOf(p.given.ID), want, p.given.Bytes)
 		if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil && want > need {
 			want = need
-			err = p.caller.Ask.TakeBytes(ctx, questionOf(p.given), want, p.given.Bytes)
+			err = p.caller.Ask.TakeBytes(ctx, questionOf(p.given.ID), want, p.given.Bytes)
 		}
 		if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil {
 			p.over = true
@@ -90,7 +90,7 @@ func (p *purse) end(held, used int64) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.caller.Live), outcomeTimeout)
 	defer cancel()
-	if p.caller.Ask.TakeBytes(ctx, questionOf(p.given), p.spent-p.held, p.given.Bytes) == nil {
+	if p.caller.Ask.TakeBytes(ctx, questionOf(p.given.ID), p.spent-p.held, p.given.Bytes) == nil {
 		p.held = p.spent // otherwise it stays taken, which opens nothing
 	}
 }

@@ -10,9 +10,6 @@ import (
 	"cofferdam/policy"
 )
 
-// givenPrefix begins the rule of what an answer opened; the question's id follows.
-const givenPrefix = cofferdam.RuleGiven
-
 // Opening returns what the answers to a question open beyond its one act; false
 // if they open nothing. Of two people both have to open the same, and the
 // narrower bounds count.
@@ -46,7 +43,7 @@ func Opening(q cofferdam.Question) (policy.Given, bool, error) {
 	if err != nil {
 		return policy.Given{}, false, err
 	}
-	r.ID = givenPrefix + string(q.ID)
+	r.ID = cofferdam.RuleGiven + string(q.ID)
 	return policy.Given{
 		Rule: r, Until: at.Add(time.Duration(b.Seconds * float64(time.Second))), Uses: b.Uses, Bytes: b.Bytes, People: n, Reason: people(q) + " by " + string(q.ID),
 	}, true, nil
@@ -96,7 +93,7 @@ func draw(ctx context.Context, c *Caller, r Request, g policy.Given) (why string
 	if g.Uses == 0 {
 		return "", nil
 	}
-	err = c.Ask.UseOpening(ctx, questionOf(g), g.Uses)
+	err = c.Ask.UseOpening(ctx, questionOf(g.ID), g.Uses)
 	if err != nil && r.Carries != nil {
 		r.Carries.Settle(0)
 	}
@@ -112,8 +109,9 @@ func conflicting(err error) (string, error) {
 	return "", err
 }
 
-func questionOf(g policy.Given) cofferdam.QuestionID {
-	return cofferdam.QuestionID(strings.TrimPrefix(g.ID, givenPrefix))
+// questionOf is the question whose answer opened what has this id.
+func questionOf(opening string) cofferdam.QuestionID {
+	return cofferdam.QuestionID(strings.TrimPrefix(opening, cofferdam.RuleGiven))
 }
 
 // end takes away what a person opened, for good and on record.
@@ -122,7 +120,7 @@ func (c *Caller) end(ctx context.Context, id, why string) error {
 	if c.Ask == nil {
 		return nil
 	}
-	return c.Ask.EndOpening(context.WithoutCancel(ctx), c.Scope, cofferdam.QuestionID(strings.TrimPrefix(id, givenPrefix)), why)
+	return c.Ask.EndOpening(context.WithoutCancel(ctx), c.Scope, questionOf(id), why)
 }
 
 // counts says whether an act is one of those that an opening has a number of. To
