@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -347,10 +348,14 @@ func (d *Desk) Void(ctx context.Context, s cofferdam.SessionID, policy cofferdam
 	return err
 }
 
+// platform is who acts where no person does.
+func platform() cofferdam.Principal {
+	return cofferdam.Principal{Kind: cofferdam.Platform, Name: "approval"}
+}
+
 // end ends an open question, on record first.
 func (d *Desk) end(ctx context.Context, q cofferdam.Question, state cofferdam.QuestionState, why string) error {
-	platform := cofferdam.Principal{Kind: cofferdam.Platform, Name: "approval"}
-	if err := d.record(ctx, q, cofferdam.EventApprovalEnd, platform, map[string]string{"state": string(state), "why": why}); err != nil {
+	if err := d.record(ctx, q, cofferdam.EventApprovalEnd, platform(), map[string]string{"state": string(state), "why": why}); err != nil {
 		return err
 	}
 	if err := d.o.Store.EndQuestion(ctx, q.ID, state, why); err != nil {
@@ -379,9 +384,7 @@ func (d *Desk) tell(q cofferdam.Question) {
 
 func (d *Desk) record(ctx context.Context, q cofferdam.Question, kind string, by cofferdam.Principal, more map[string]string) error {
 	fields := map[string]string{"question": string(q.ID), "action": q.Action, "rule": q.Rule, "policy": string(q.Policy), "hash": string(q.Hash)}
-	for k, v := range more {
-		fields[k] = v
-	}
+	maps.Copy(fields, more)
 	_, err := d.o.Record.Record(ctx, cofferdam.Event{
 		Scope: q.Scope, Task: q.Task, Session: q.Session, Actor: by, Source: "approval", Kind: kind, Resource: q.Resource, Fields: fields, Durable: true,
 	})

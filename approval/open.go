@@ -55,8 +55,7 @@ func (d *Desk) EndOpening(ctx context.Context, scope cofferdam.Scope, id cofferd
 	if err != nil && cofferdam.KindOf(err) == cofferdam.NotFound {
 		return nil
 	}
-	platform := cofferdam.Principal{Kind: cofferdam.Platform, Name: "approval"}
-	return errors.Join(err, d.record(ctx, q, cofferdam.EventApprovalEnd, platform, map[string]string{"state": "used up", "why": why}))
+	return errors.Join(err, d.record(ctx, q, cofferdam.EventApprovalEnd, platform(), map[string]string{"state": "used up", "why": why}))
 }
 
 // wider says why bounds are not within what an agent proposed; "" if they are, or

@@ -112,7 +112,7 @@ func (s *Systems) Refuse(ctx context.Context, m cofferdam.SignedMessage, q coffe
 	if s.beyond("", s.o.Now()) {
 		return s.exhausted()
 	}
-	by, fields := cofferdam.Principal{Kind: cofferdam.Platform, Name: "approval"}, map[string]string{"why": why.Error(), "message": fmt.Sprintf("%.64q", m.ID)}
+	fields := map[string]string{"why": why.Error(), "message": fmt.Sprintf("%.64q", m.ID)}
 	if s.Has(m.System) {
 		fields["system"] = m.System
 	}
@@ -120,7 +120,7 @@ func (s *Systems) Refuse(ctx context.Context, m cofferdam.SignedMessage, q coffe
 		fields["question"] = string(q.ID)
 	}
 	if _, err := s.o.Record.Record(ctx, cofferdam.Event{
-		Scope: q.Scope, Task: q.Task, Session: q.Session, Actor: by, Source: "approval", Kind: cofferdam.EventApprovalRefuse, Fields: fields, Durable: true,
+		Scope: q.Scope, Task: q.Task, Session: q.Session, Actor: platform(), Source: "approval", Kind: cofferdam.EventApprovalRefuse, Fields: fields, Durable: true,
 	}); err != nil {
 		return err
 	}
