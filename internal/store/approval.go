@@ -57,6 +57,16 @@ func (s *Store) Question(ctx context.Context, scope cofferdam.Scope, id string) 
 	return q, broken(op, s.path, err)
 }
 
+// QuestionAnywhere finds a question by its whole id, whatever its project.
+func (s *Store) QuestionAnywhere(ctx context.Context, id cofferdam.QuestionID) (cofferdam.Question, error) {
+	const op = "store.Question"
+	q, err := one(ctx, s.read, op, "question "+show(string(id)), scanQuestion, questionColumns+`WHERE id = ?`, id)
+	if err == nil {
+		q.Answers, err = answers(ctx, s.read, q.ID)
+	}
+	return q, broken(op, s.path, err)
+}
+
 // Questions lists those of a project, the newest first; open ones alone if asked.
 func (s *Store) Questions(ctx context.Context, scope cofferdam.Scope, open bool, limit int) ([]cofferdam.Question, error) {
 	if limit <= 0 || limit > maxQuestions {

@@ -74,19 +74,21 @@ func (s *Store) DisablePerson(ctx context.Context, o cofferdam.OrganizationID, i
 	return err
 }
 
+const membershipColumns = `SELECT member, project, role FROM membership `
+
+func scanMembership(r *sql.Rows) (m identity.Membership, err error) {
+	return m, r.Scan(&m.Member, &m.Project, &m.Role)
+}
+
 // Memberships lists the roles of a member.
 func (s *Store) Memberships(ctx context.Context, member string) ([]identity.Membership, error) {
-	list, err := all(ctx, s.read, func(r *sql.Rows) (m identity.Membership, err error) {
-		return m, r.Scan(&m.Member, &m.Project, &m.Role)
-	}, `SELECT member, project, role FROM membership WHERE member = ? ORDER BY project`, member)
+	list, err := all(ctx, s.read, scanMembership, membershipColumns+`WHERE member = ? ORDER BY project`, member)
 	return list, broken("store.Memberships", s.path, err)
 }
 
 // Roles lists the roles of all members of an organisation.
 func (s *Store) Roles(ctx context.Context, o cofferdam.OrganizationID) (map[string][]identity.Membership, error) {
-	list, err := all(ctx, s.read, func(r *sql.Rows) (m identity.Membership, err error) {
-		return m, r.Scan(&m.Member, &m.Project, &m.Role)
-	}, `SELECT member, project, role FROM membership WHERE organization = ? ORDER BY member, project LIMIT ?`, o, 10*maxPeople)
+	list, err := all(ctx, s.read, scanMembership, membershipColumns+`WHERE organization = ? ORDER BY member, project LIMIT ?`, o, 10*maxPeople)
 	of := map[string][]identity.Membership{}
 	for _, m := range list {
 		of[m.Member] = append(of[m.Member], m)

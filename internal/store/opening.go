@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 	"time"
 
@@ -76,34 +75,4 @@ func proposedHost(q cofferdam.Question) string {
 	}
 	host, _, _ := strings.Cut(q.Proposed.Entry, ":")
 	return host
-}
-
-// Deliver keeps the id of a message of a system outside, and forgets those from
-// before old; a conflict if it is kept already.
-func (s *Store) Deliver(ctx context.Context, system, id string, at, old time.Time) error {
-	const op = "store.Deliver"
-	return s.change(ctx, op, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM delivery WHERE time < ?`, stamp(old)); err != nil {
-			return err
-		}
-		r, err := tx.ExecContext(ctx, `INSERT INTO delivery VALUES (?, ?, ?) ON CONFLICT (system, id) DO NOTHING`, system, id, stamp(at))
-		if err != nil {
-			return err
-		}
-		n, err := r.RowsAffected()
-		if err == nil && n == 0 {
-			return conflict(op, "message", "one with its id came before")
-		}
-		return err
-	})
-}
-
-// QuestionAnywhere finds a question by its whole id, whatever its project.
-func (s *Store) QuestionAnywhere(ctx context.Context, id cofferdam.QuestionID) (cofferdam.Question, error) {
-	const op = "store.Question"
-	q, err := one(ctx, s.read, op, "question "+show(string(id)), scanQuestion, questionColumns+`WHERE id = ?`, id)
-	if err == nil {
-		q.Answers, err = answers(ctx, s.read, q.ID)
-	}
-	return q, broken(op, s.path, err)
 }

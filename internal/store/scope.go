@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 
 	"cofferdam"
 	"cofferdam/identity"
@@ -95,11 +94,7 @@ func (s *Store) Organizations(ctx context.Context) ([]cofferdam.Organization, er
 // invitation; a Conflict if the name is taken.
 func (s *Store) AddOrganization(ctx context.Context, f identity.Founding) error {
 	const op = "store.AddOrganization"
-	t, p := f.Invitation, f.Owner
-	body, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
+	p := f.Owner
 	return s.change(ctx, op, func(tx *sql.Tx) error {
 		for _, row := range []struct {
 			query string
@@ -109,12 +104,11 @@ func (s *Store) AddOrganization(ctx context.Context, f identity.Founding) error 
 			{`INSERT INTO project VALUES (?, ?, ?, ?)`, []any{f.Project.Scope.Project, f.Project.Organization, f.Project.Name, stamp(f.Project.Created)}},
 			{`INSERT INTO person VALUES (?, ?, ?, ?, ?, ?)`, []any{p.ID, p.Organization, p.Name, p.Service, stamp(p.Created), stamp(p.Disabled)}},
 			{`INSERT INTO membership VALUES (?, ?, '', ?)`, []any{p.Organization, p.ID, identity.Owner}},
-			{`INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)`, []any{t.ID, t.Hash, t.Organization, t.Project, t.Member, stamp(t.Expires), stamp(t.Created), string(body)}},
 		} {
 			if _, err := tx.ExecContext(ctx, row.query, row.args...); err != nil {
 				return err
 			}
 		}
-		return nil
+		return addToken(ctx, tx, f.Invitation)
 	})
 }
