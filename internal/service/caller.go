@@ -153,6 +153,31 @@ func (s *Service) enter(ctx context.Context, op string) (Acting, error) {
 	return a, nil
 }
 
+// reach is what a request is about: the project that the caller acts in, or all of
+// its organisation.
+func reach(a Acting, op string, level cofferdam.PolicyLevel) (cofferdam.Scope, error) {
+	switch level {
+	case "", cofferdam.OfProject:
+		return a.Scope, nil
+	case cofferdam.OfOrganization:
+		return cofferdam.Scope{Organization: a.Scope.Organization}, nil
+	}
+	return cofferdam.Scope{}, invalid(op, "level", fmt.Sprintf("%.40q is neither project nor organization", level), "name one of the two, or none for the project")
+}
+
+// reachWithRole is reach for who has the verb's role in all of what is reached. what
+// names the part of it that is meant, for people: policy, members.
+func reachWithRole(a Acting, op string, level cofferdam.PolicyLevel, what string) (cofferdam.Scope, error) {
+	scope, err := reach(a, op, level)
+	if v := verbs[op]; err == nil && level == cofferdam.OfOrganization && !a.Caller.May(scope, v.name, v.needs) {
+		err = &cofferdam.Error{
+			Op: op, Kind: cofferdam.Forbidden, Subject: what + " of the organisation", Hint: "ask an owner of the organisation",
+			Reason: fmt.Sprintf("%s is not %s in all of it", a.Caller.Principal, v.needs),
+		}
+	}
+	return scope, err
+}
+
 // may is enter for reading.
 func (s *Service) may(ctx context.Context, op string) error {
 	_, err := s.enter(ctx, op)

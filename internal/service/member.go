@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -25,26 +24,6 @@ type Accounts interface {
 	Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (identity.Token, error)
 	Revoke(ctx context.Context, who identity.Caller, id cofferdam.TokenID) error
 	SignIn(ctx context.Context, r cofferdam.LoginRequest, first cofferdam.OrganizationID) (identity.Token, string, error)
-}
-
-// reach is what a change of members or tokens is about: the project that the
-// caller acts in, or all of the organisation, for which they need the verb's role
-// in all of it.
-func (s *Service) reach(a Acting, op string, level cofferdam.MemberLevel) (cofferdam.Scope, error) {
-	switch level {
-	case "", cofferdam.OfProject:
-		return a.Scope, nil
-	case cofferdam.OfOrganization:
-		scope := cofferdam.Scope{Organization: a.Scope.Organization}
-		if v := verbs[op]; !a.Caller.May(scope, v.name, v.needs) {
-			return scope, &cofferdam.Error{
-				Op: op, Kind: cofferdam.Forbidden, Subject: "members of the organisation", Hint: "ask an owner of the organisation",
-				Reason: fmt.Sprintf("%s is not %s in all of it", a.Caller.Principal, v.needs),
-			}
-		}
-		return scope, nil
-	}
-	return cofferdam.Scope{}, invalid(op, "level", fmt.Sprintf("%.40q is neither project nor organization", level), "name one of the two, or none for the project")
 }
 
 // Self returns the caller as a member of the project that they act in.
@@ -102,7 +81,7 @@ func (s *Service) ListMembers(ctx context.Context, level cofferdam.MemberLevel) 
 	if err != nil {
 		return nil, err
 	}
-	scope, err := s.reach(a, op, level)
+	scope, err := reachWithRole(a, op, level, "members")
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +118,7 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	if err != nil {
 		return none, err
 	}
-	scope, err := s.reach(a, op, r.Level)
+	scope, err := reachWithRole(a, op, r.Level, "members")
 	if err != nil {
 		return none, err
 	}
@@ -161,7 +140,7 @@ func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.Mem
 	if err != nil {
 		return err
 	}
-	scope, err := s.reach(a, op, r.Level)
+	scope, err := reachWithRole(a, op, r.Level, "members")
 	if err != nil {
 		return err
 	}
@@ -188,7 +167,7 @@ func (s *Service) AddProject(ctx context.Context, r cofferdam.ProjectRequest) (c
 	if err != nil {
 		return cofferdam.Project{}, err
 	}
-	if _, err := s.reach(a, op, cofferdam.OfOrganization); err != nil {
+	if _, err := reachWithRole(a, op, cofferdam.OfOrganization, "members"); err != nil {
 		return cofferdam.Project{}, err
 	}
 	return s.Accounts.NewProject(ctx, a.Caller, r.Name)

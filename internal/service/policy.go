@@ -31,25 +31,6 @@ type Policies interface {
 // maxWhy bounds what is said of a proposal, in bytes.
 const maxWhy = 4096
 
-// at returns whose document a request is about. What changes one needs the
-// verb's role there: in all of the organisation for the organisation's.
-func (s *Service) at(a Acting, op string, level cofferdam.PolicyLevel, change bool) (cofferdam.Scope, error) {
-	switch level {
-	case "", cofferdam.OfProject:
-		return a.Scope, nil
-	case cofferdam.OfOrganization:
-		scope := cofferdam.Scope{Organization: a.Scope.Organization}
-		if v := verbs[op]; change && !a.Caller.May(scope, v.name, v.needs) {
-			return scope, &cofferdam.Error{
-				Op: op, Kind: cofferdam.Forbidden, Subject: "policy of the organisation", Hint: "ask an owner of the organisation",
-				Reason: fmt.Sprintf("%s is not %s in all of it", a.Caller.Principal, v.needs),
-			}
-		}
-		return scope, nil
-	}
-	return cofferdam.Scope{}, invalid(op, "level", fmt.Sprintf("%.40q is neither project nor organization", level), "name one of the two, or none for the project")
-}
-
 // nameAt is the name of a document in ids of rules.
 func nameAt(scope cofferdam.Scope) string {
 	if scope.Project == "" {
@@ -66,7 +47,7 @@ func (s *Service) ListPolicies(ctx context.Context, level cofferdam.PolicyLevel)
 	if err != nil {
 		return nil, err
 	}
-	scope, err := s.at(a, op, level, false)
+	scope, err := reach(a, op, level)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +66,7 @@ func (s *Service) Policy(ctx context.Context, level cofferdam.PolicyLevel, versi
 	if err != nil {
 		return cofferdam.PolicyProposal{}, err
 	}
-	scope, err := s.at(a, op, level, false)
+	scope, err := reach(a, op, level)
 	if err != nil {
 		return cofferdam.PolicyProposal{}, err
 	}
@@ -250,7 +231,7 @@ func (s *Service) ProposePolicy(ctx context.Context, r cofferdam.PolicyRequest) 
 	if err != nil {
 		return none, err
 	}
-	scope, err := s.at(a, op, r.Level, true)
+	scope, err := reachWithRole(a, op, r.Level, "policy")
 	if err != nil {
 		return none, err
 	}

@@ -106,16 +106,12 @@ func (s *Service) tracesOf(ctx context.Context, op string, t cofferdam.Task, rea
 	return nil
 }
 
-// fieldBeyond has the paths of a push that go beyond its task's scope, as the git
-// gateway records them.
-const fieldBeyond = "beyond_scope"
-
 func count(events []cofferdam.Event, st *analysis.Standing) {
 	for _, e := range events {
 		if e.Verdict == cofferdam.Refused {
 			st.Refused[e.Rule]++
 		}
-		if e.Fields[fieldBeyond] != "" && e.Verdict != "" {
+		if e.Fields[cofferdam.FieldBeyond] != "" && e.Verdict != "" {
 			st.Beyond++
 		}
 	}

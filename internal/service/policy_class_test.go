@@ -86,7 +86,7 @@ func TestPromotionFromTheRecord(t *testing.T) {
 		}
 	}
 	refused := cofferdam.Event{Kind: cofferdam.EventRequest, Verdict: cofferdam.Refused, Rule: "read-only.reads", Fields: map[string]string{cofferdam.FieldQuery: string(q)}}
-	add(1, begun.Add(-time.Hour), cofferdam.Failed, cofferdam.Event{Kind: cofferdam.EventPush, Verdict: cofferdam.Refused, Rule: "beyond-scope", Fields: map[string]string{fieldBeyond: "x"}}) // before the class
+	add(1, begun.Add(-time.Hour), cofferdam.Failed, cofferdam.Event{Kind: cofferdam.EventPush, Verdict: cofferdam.Refused, Rule: "beyond-scope", Fields: map[string]string{cofferdam.FieldBeyond: "x"}}) // before the class
 	for i := range 19 {
 		add(2+i, begun.Add(time.Hour), cofferdam.NothingToDo, refused)
 	}
@@ -111,7 +111,7 @@ func TestPromotionFromTheRecord(t *testing.T) {
 		t.Errorf("after a no: %+v, %v", p, err)
 	}
 	m.questions = m.questions[:2]
-	add(32, begun.Add(3*time.Hour), cofferdam.NothingToDo, cofferdam.Event{Kind: cofferdam.EventPush, Verdict: cofferdam.Allowed, Rule: "x", Fields: map[string]string{fieldBeyond: "y"}})
+	add(32, begun.Add(3*time.Hour), cofferdam.NothingToDo, cofferdam.Event{Kind: cofferdam.EventPush, Verdict: cofferdam.Allowed, Rule: "x", Fields: map[string]string{cofferdam.FieldBeyond: "y"}})
 	if p, err := s.PromotePolicy(tess); err != nil || p.Suggested || p.Reasons[3].Holds {
 		t.Errorf("marked as beyond its scope: %+v, %v", p, err)
 	}

@@ -27,7 +27,7 @@ func (s *Service) DecidePolicy(ctx context.Context, version int64, r cofferdam.P
 	if err != nil {
 		return cofferdam.PolicyProposal{}, err
 	}
-	scope, err := s.at(a, op, r.Level, true)
+	scope, err := reachWithRole(a, op, r.Level, "policy")
 	if err != nil {
 		return cofferdam.PolicyProposal{}, err
 	}

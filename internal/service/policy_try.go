@@ -108,7 +108,7 @@ func (s *Service) ReplayPolicy(ctx context.Context, r cofferdam.PolicyTrial) (an
 	if err != nil {
 		return result, err
 	}
-	scope, err := s.at(a, op, r.Level, false)
+	scope, err := reach(a, op, r.Level)
 	if err != nil {
 		return result, err
 	}

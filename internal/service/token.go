@@ -18,6 +18,14 @@ func shownToken(t identity.Token) cofferdam.Token {
 	}
 }
 
+// shownLogin is a token with its text, or the error for which there is none.
+func shownLogin(t identity.Token, text string, err error) (cofferdam.Login, error) {
+	if err != nil {
+		return cofferdam.Login{}, err
+	}
+	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
+}
+
 // mine says which tokens a caller may see and revoke: their own, and as an owner
 // those of the project, or of the whole organisation.
 func mine(a Acting, t identity.Token) bool {
@@ -51,11 +59,9 @@ func (s *Service) CreateToken(ctx context.Context, r cofferdam.TokenRequest) (co
 	if err != nil {
 		return none, err
 	}
-	scope := a.Scope
-	if r.Level == cofferdam.OfOrganization {
-		scope.Project = ""
-	} else if r.Level != "" && r.Level != cofferdam.OfProject {
-		return none, invalid(op, "level", fmt.Sprintf("%.40q is neither project nor organization", r.Level), "name one of the two, or none for the project")
+	scope, err := reach(a, op, r.Level)
+	if err != nil {
+		return none, err
 	}
 	t, err := s.token(ctx, a, scope, r)
 	if err != nil {
@@ -69,10 +75,7 @@ func (s *Service) CreateToken(ctx context.Context, r cofferdam.TokenRequest) (co
 		return none, err
 	}
 	t, text, err := s.Accounts.NewToken(ctx, a.Caller, t, time.Duration(r.Seconds*float64(time.Second)))
-	if err != nil {
-		return none, err
-	}
-	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
+	return shownLogin(t, text, err)
 }
 
 // token is the one that r asks for, if the caller may give it.
@@ -140,118 +143,6 @@ func (s *Service) RevokeToken(ctx context.Context, id string) error {
 		return s.Accounts.Revoke(ctx, a.Caller, t.ID)
 	}
 	return &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: fmt.Sprintf("token %.80q", id), Reason: "there is none", Hint: "cofferdam admin token list shows yours"}
-}
-
-// Logout ends the token that the request came with.
-func (s *Service) Logout(ctx context.Context) error {
-	const op = "service.Logout"
-	a, err := s.enter(ctx, op)
-	if err != nil {
-		return err
-	}
-	if a.Caller.Token == "" {
-		return invalid(op, "signing out", "you did not sign in: this machine says who you are", "there is nothing to end")
-	}
-	return s.Accounts.Revoke(ctx, a.Caller, a.Caller.Token)
-}
-
-// SignIn is for who is not known yet: it asks for no verb.
-func (s *Service) SignIn(ctx context.Context, r cofferdam.LoginRequest) (cofferdam.Login, error) {
-	if len(r.Name) > 300 || len(r.Organization) > 300 || len(r.Password) > identity.MaxPassword || len(r.Code) > 300 {
-		return cofferdam.Login{}, invalid("service.SignIn", "request", "name, password or code is too long", "give what you chose")
-	}
-	t, text, err := s.Accounts.SignIn(ctx, r, s.Scope.Organization)
-	if err != nil {
-		return cofferdam.Login{}, err
-	}
-	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
-}
-
-// SignInProvider signs people in by an identity provider; package identity offers
-// it. nil: there is none.
-type SignInProvider interface {
-	Begin(ctx context.Context, redirect string) (address, ticket string, err error)
-	Finish(ctx context.Context, ticket, state, code string) (identity.Token, string, error)
-	Bind(ctx context.Context, who identity.Caller, ticket, state, code string) error
-	BeginDevice(ctx context.Context) (cofferdam.LoginDevice, error)
-	FinishDevice(ctx context.Context, ticket string) (identity.Token, string, error)
-}
-
-func (s *Service) provider(op string) (SignInProvider, error) {
-	if s.Provider == nil {
-		return nil, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "identity provider", Reason: "this server has none", Hint: "sign in with your password: cofferdam login NAME"}
-	}
-	return s.Provider, nil
-}
-
-// BeginSignIn begins one at the identity provider, for who is not known yet.
-func (s *Service) BeginSignIn(ctx context.Context, redirect string) (cofferdam.LoginFlow, error) {
-	p, err := s.provider("service.BeginSignIn")
-	if err != nil {
-		return cofferdam.LoginFlow{}, err
-	}
-	address, ticket, err := p.Begin(ctx, redirect)
-	return cofferdam.LoginFlow{Schema: "cofferdam/login-flow/v1", Address: address, Ticket: ticket}, err
-}
-
-// FinishSignIn ends it with a token.
-func (s *Service) FinishSignIn(ctx context.Context, r cofferdam.LoginFinish) (cofferdam.Login, error) {
-	p, err := s.provider("service.FinishSignIn")
-	if err != nil {
-		return cofferdam.Login{}, err
-	}
-	t, text, err := p.Finish(ctx, r.Ticket, r.State, r.Code)
-	if err != nil {
-		return cofferdam.Login{}, err
-	}
-	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
-}
-
-// BeginDeviceSignIn begins one that ends in a browser of another machine.
-func (s *Service) BeginDeviceSignIn(ctx context.Context) (cofferdam.LoginDevice, error) {
-	p, err := s.provider("service.BeginDeviceSignIn")
-	if err != nil {
-		return cofferdam.LoginDevice{}, err
-	}
-	return p.BeginDevice(ctx)
-}
-
-// FinishDeviceSignIn ends it with a token, once somebody has given the code.
-func (s *Service) FinishDeviceSignIn(ctx context.Context, ticket string) (cofferdam.Login, error) {
-	p, err := s.provider("service.FinishDeviceSignIn")
-	if err != nil {
-		return cofferdam.Login{}, err
-	}
-	t, text, err := p.FinishDevice(ctx, ticket)
-	if err != nil {
-		return cofferdam.Login{}, err
-	}
-	return cofferdam.Login{Schema: "cofferdam/login/v1", Token: shownToken(t), Text: text}, nil
-}
-
-// BindSignIn makes whom the provider names be the caller from now on. Who has
-// something to prove by has to: a program that acts for them must not be able to
-// let somebody else in.
-func (s *Service) BindSignIn(ctx context.Context, r cofferdam.LoginFinish) error {
-	const op = "service.BindSignIn"
-	a, err := s.enter(ctx, op)
-	if err != nil {
-		return err
-	}
-	p, err := s.provider(op)
-	if err != nil {
-		return err
-	}
-	have, err := s.Prover.Factors(ctx, cofferdam.PersonID(a.Caller.Member))
-	if err != nil {
-		return err
-	}
-	if len(have) > 0 {
-		if _, err := s.present(ctx, a.Caller, r.Proof, aboutFactor("bind", r.Ticket, r.State, r.Code)); err != nil {
-			return err
-		}
-	}
-	return p.Bind(ctx, a.Caller, r.Ticket, r.State, r.Code)
 }
 
 // WorkloadKeys returns the public keys by which anybody checks the tokens of
