@@ -62,14 +62,20 @@ func newLogin(a *app) *cobra.Command {
 	return c
 }
 
-// signIn asks for password and code and keeps the token. The call brings no token
-// of before: it is another person's, or it is over.
-func (a *app) signIn(c *cobra.Command, r cofferdam.LoginRequest) error {
+// dialUnknown reaches the server as nobody, to sign in. A token of before is not
+// brought: it is another person's, or it is over.
+func dialUnknown(a *app) (cl *client.Client, server string, err error) {
 	conf, err := a.clientConfig()
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	cl, err := client.New(client.Options{Server: conf.Server})
+	cl, err = client.New(client.Options{Server: conf.Server})
+	return cl, conf.Server, err
+}
+
+// signIn asks for password and code and keeps the token.
+func (a *app) signIn(c *cobra.Command, r cofferdam.LoginRequest) error {
+	cl, server, err := dialUnknown(a)
 	if err != nil {
 		return err
 	}
@@ -83,7 +89,7 @@ func (a *app) signIn(c *cobra.Command, r cofferdam.LoginRequest) error {
 	if err != nil {
 		return err
 	}
-	return keepLogin(a, conf.Server, login)
+	return keepLogin(a, server, login)
 }
 
 func newLogout(a *app) *cobra.Command {

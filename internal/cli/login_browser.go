@@ -66,11 +66,7 @@ func (a *app) atProvider(c *cobra.Command, cl *client.Client) (cofferdam.LoginFi
 
 // signInByBrowser signs in at the server's identity provider.
 func (a *app) signInByBrowser(c *cobra.Command) error {
-	conf, err := a.clientConfig()
-	if err != nil {
-		return err
-	}
-	cl, err := client.New(client.Options{Server: conf.Server})
+	cl, server, err := dialUnknown(a)
 	if err != nil {
 		return err
 	}
@@ -82,16 +78,12 @@ func (a *app) signInByBrowser(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return keepLogin(a, conf.Server, login)
+	return keepLogin(a, server, login)
 }
 
 // signInByDevice signs in there with a browser of any machine, which is given a code.
 func (a *app) signInByDevice(c *cobra.Command) error {
-	conf, err := a.clientConfig()
-	if err != nil {
-		return err
-	}
-	cl, err := client.New(client.Options{Server: conf.Server})
+	cl, server, err := dialUnknown(a)
 	if err != nil {
 		return err
 	}
@@ -115,7 +107,7 @@ func (a *app) signInByDevice(c *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return keepLogin(a, conf.Server, login)
+		return keepLogin(a, server, login)
 	}
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,17 +28,25 @@ func newPolicy(a *app) *cobra.Command {
 // maxPolicyFile bounds a file of policy; policy.ParseDocument has the same bound.
 const maxPolicyFile = 1<<20 + 1
 
+// documentName is that of the organisation's document or of the project's.
+func documentName(organization bool) string {
+	if organization {
+		return policy.OrganizationName
+	}
+	return policy.ProjectName
+}
+
 // document reads a file as the policy of somebody. Presets are those of this
 // machine.
 func (a policies) document(c *cobra.Command, name, path string) (policy.Document, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.NotFound, Subject: "file " + path, Reason: plainReason(err), Hint: "name a file with a policy; docs/policy.md has examples", Err: err}
+		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.NotFound, Subject: "file " + path, Reason: plain(err), Hint: "name a file with a policy; docs/policy.md has examples", Err: err}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxPolicyFile))
 	if err != nil {
-		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.Invalid, Subject: "file " + path, Reason: plainReason(err), Hint: "name a file with a policy", Err: err}
+		return policy.Document{}, &cofferdam.Error{Op: "cli.Policy", Kind: cofferdam.Invalid, Subject: "file " + path, Reason: plain(err), Hint: "name a file with a policy", Err: err}
 	}
 	conf, err := (&serverFlags{}).load(a.app, c)
 	if err != nil {
@@ -52,14 +59,6 @@ func (a policies) document(c *cobra.Command, name, path string) (policy.Document
 	return policy.ParseDocument(name, text, presets)
 }
 
-func plainReason(err error) string {
-	var p *os.PathError
-	if errors.As(err, &p) {
-		return p.Err.Error()
-	}
-	return err.Error()
-}
-
 func newPolicyCheck(a policies) *cobra.Command {
 	var over string
 	var organization bool
@@ -69,10 +68,7 @@ func newPolicyCheck(a policies) *cobra.Command {
 			"closed, and the tests in it. Exits with 1 if there is an error." + exits(0, 1, 2, 5),
 		Example: "  cofferdam policy check project.toml\n  cofferdam policy check project.toml --above acme.toml\n  cofferdam policy check acme.toml --organization",
 		RunE: func(c *cobra.Command, args []string) error {
-			name := policy.ProjectName
-			if organization {
-				name = policy.OrganizationName
-			}
+			name := documentName(organization)
 			if organization && over != "" {
 				return usage(c, "nothing is above the organisation's policy: leave --above out")
 			}
@@ -82,7 +78,7 @@ func newPolicyCheck(a policies) *cobra.Command {
 			}
 			var above *policy.Document
 			if over != "" {
-				o, err := a.document(c, "organisation", over)
+				o, err := a.document(c, policy.OrganizationName, over)
 				if err != nil {
 					return err
 				}
@@ -231,10 +227,7 @@ func newPolicyDiff(a policies) *cobra.Command {
 		Long:    "Compare two policies: what newly becomes possible, what no longer is, and what is asked. What is only written differently is no change." + exits(0, 2, 5),
 		Example: "  cofferdam policy diff before.toml after.toml",
 		RunE: func(c *cobra.Command, args []string) error {
-			name := policy.ProjectName
-			if organization {
-				name = policy.OrganizationName
-			}
+			name := documentName(organization)
 			before, err := a.document(c, name, args[0])
 			if err != nil {
 				return err
