@@ -10,7 +10,12 @@ import (
 // fresh proof that the face has seen: from then on answers that the system brings
 // in that name are theirs. A Conflict if the name is bound.
 func (d *Directory) Bind(ctx context.Context, who Caller, issuer, subject string) error {
-	if err := d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": "webhook", "issuer": issuer, "subject": subject}); err != nil {
+	return d.bind(ctx, who, "webhook", issuer, subject)
+}
+
+// bind puts on record that a subject is the caller, of which kind it is, and keeps it.
+func (d *Directory) bind(ctx context.Context, who Caller, kind, issuer, subject string) error {
+	if err := d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": kind, "issuer": issuer, "subject": subject}); err != nil {
 		return err
 	}
 	return d.o.Store.BindSubject(ctx, issuer, subject, cofferdam.PersonID(who.Member), d.o.Now().UTC())

@@ -32,6 +32,11 @@ func New(o Options) *Directory {
 	return &Directory{o: o, hashing: &turns{free: hashers}}
 }
 
+// person is a new account, which is there once it is kept.
+func (d *Directory) person(o cofferdam.OrganizationID, name string) Person {
+	return Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: o, Name: name, Created: d.o.Now().UTC()}
+}
+
 // member returns somebody with their roles; NotFound if a person is disabled.
 func (d *Directory) member(ctx context.Context, o cofferdam.OrganizationID, who cofferdam.Principal, id string) (Caller, error) {
 	p, err := d.o.Store.Person(ctx, o, id)
@@ -50,7 +55,7 @@ func (d *Directory) member(ctx context.Context, o cofferdam.OrganizationID, who 
 func (d *Directory) Local(ctx context.Context, o cofferdam.OrganizationID, name string) (Caller, error) {
 	p, err := d.o.Store.Person(ctx, o, name)
 	if cofferdam.KindOf(err) == cofferdam.NotFound && err != nil {
-		p = Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: o, Name: name, Created: d.o.Now().UTC()}
+		p = d.person(o, name)
 		err = d.o.Store.AddPerson(ctx, p, Membership{Member: string(p.ID), Role: Owner}, nil)
 		if err != nil && cofferdam.KindOf(err) == cofferdam.Conflict { // another call of theirs was first
 			p, err = d.o.Store.Person(ctx, o, name)
@@ -60,4 +65,12 @@ func (d *Directory) Local(ctx context.Context, o cofferdam.OrganizationID, name 
 		return Caller{}, err
 	}
 	return d.member(ctx, o, cofferdam.Principal{Kind: cofferdam.Person, Name: name}, string(p.ID))
+}
+
+// record puts on record what somebody did with accounts, before it counts.
+func (d *Directory) record(ctx context.Context, who Caller, kind string, fields map[string]string) error {
+	_, err := d.o.Record.Record(ctx, cofferdam.Event{
+		Scope: cofferdam.Scope{Organization: who.Organization}, Actor: who.Principal, Source: "identity", Kind: kind, Resource: who.Principal.String(), Fields: fields, Durable: true,
+	})
+	return err
 }

@@ -134,10 +134,3 @@ func (d *Directory) Unenroll(ctx context.Context, who Caller, id string, p Prese
 func (d *Directory) Factors(ctx context.Context, person cofferdam.PersonID) ([]Factor, error) {
 	return d.o.Store.Factors(ctx, person)
 }
-
-func (d *Directory) record(ctx context.Context, who Caller, kind string, fields map[string]string) error {
-	_, err := d.o.Record.Record(ctx, cofferdam.Event{
-		Scope: cofferdam.Scope{Organization: who.Organization}, Actor: who.Principal, Source: "identity", Kind: kind, Resource: who.Principal.String(), Fields: fields, Durable: true,
-	})
-	return err
-}

@@ -30,6 +30,13 @@ const InvitationLife = 24 * time.Hour
 // invited are the verbs of an invitation.
 var invited = []string{"factor.add", "login.bind", "factor.list", "user.self", "login.end"}
 
+// invitation is the token by which a new person chooses what to prove by.
+func invitation(p Person, by cofferdam.Principal) Token {
+	return Token{
+		Organization: p.Organization, Holder: cofferdam.Principal{Kind: cofferdam.Person, Name: p.Name}, Member: string(p.ID), Most: Viewer, Verbs: invited, By: by,
+	}
+}
+
 // Member is a person or service account with its roles.
 type Member struct {
 	Person
@@ -110,7 +117,8 @@ func (d *Directory) SetRole(ctx context.Context, who Caller, scope cofferdam.Sco
 		return Member{}, "", &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "account " + name, Reason: "it is of the other kind, or was closed", Hint: "choose another name"}
 	}
 	if fresh {
-		p = Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: name, Service: service, Created: d.o.Now().UTC()}
+		p = d.person(scope.Organization, name)
+		p.Service = service
 	}
 	if err := d.record(ctx, who, cofferdam.EventMember, map[string]string{"member": name, "role": string(role), "project": string(scope.Project)}); err != nil {
 		return Member{}, "", err
@@ -159,47 +167,4 @@ func (d *Directory) Leave(ctx context.Context, who Caller, scope cofferdam.Scope
 		return err
 	}
 	return d.o.Store.DisablePerson(ctx, scope.Organization, m.ID, d.o.Now().UTC()) // no token of a closed account counts
-}
-
-// NewToken makes a token as the caller may: of themselves, or of a service account.
-func (d *Directory) NewToken(ctx context.Context, who Caller, t Token, life time.Duration) (Token, string, error) {
-	t.Organization, t.By = who.Organization, who.Principal
-	if err := d.record(ctx, who, cofferdam.EventTokenIssue, map[string]string{"holder": t.Holder.String(), "role": string(t.Most), "project": string(t.Project)}); err != nil {
-		return t, "", err
-	}
-	return d.Issue(ctx, t, life)
-}
-
-// Tokens lists those of an organisation, the newest first.
-func (d *Directory) Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error) {
-	return d.o.Store.Tokens(ctx, o)
-}
-
-// Token finds one of an organisation by its whole id.
-func (d *Directory) Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (Token, error) {
-	return d.o.Store.Token(ctx, o, id)
-}
-
-// Revoke ends a token.
-func (d *Directory) Revoke(ctx context.Context, who Caller, id cofferdam.TokenID) error {
-	if err := d.record(ctx, who, cofferdam.EventTokenRevoke, map[string]string{"token": string(id)}); err != nil {
-		return err
-	}
-	return d.o.Store.RevokeToken(ctx, who.Organization, id, d.o.Now().UTC())
-}
-
-// NewProject makes a project of the caller's organisation.
-func (d *Directory) NewProject(ctx context.Context, who Caller, name string) (cofferdam.Project, error) {
-	const op = "identity.NewProject"
-	if err := checkName(op, name); err != nil {
-		return cofferdam.Project{}, err
-	}
-	p := cofferdam.Project{
-		Schema: "cofferdam/project/v1", Name: name, Created: d.o.Now().UTC(),
-		Scope: cofferdam.Scope{Organization: who.Organization, Project: cofferdam.ProjectID(cofferdam.NewID("p"))},
-	}
-	if err := d.record(ctx, who, cofferdam.EventProject, map[string]string{"project": string(p.Project), "name": name}); err != nil {
-		return p, err
-	}
-	return p, d.o.Store.AddProject(ctx, p)
 }

@@ -263,8 +263,5 @@ func (o *OIDC) Bind(ctx context.Context, who Caller, ticket, state, code string)
 	if err != nil {
 		return err
 	}
-	if err := o.d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": "oidc", "issuer": o.p.Issuer, "subject": subject}); err != nil {
-		return err
-	}
-	return o.d.o.Store.BindSubject(ctx, o.p.Issuer, subject, cofferdam.PersonID(who.Member), o.d.o.Now().UTC())
+	return o.d.bind(ctx, who, "oidc", o.p.Issuer, subject)
 }

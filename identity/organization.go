@@ -26,8 +26,7 @@ func (d *Directory) NewOrganization(ctx context.Context, who Caller, name, owner
 	if err := checkName(op, owner); err != nil {
 		return none, "", err
 	}
-	now := d.o.Now().UTC()
-	f := Founding{Organization: cofferdam.Organization{Schema: "cofferdam/organization/v1", ID: cofferdam.OrganizationID(cofferdam.NewID("o")), Name: name, Created: now}}
+	f := Founding{Organization: cofferdam.Organization{Schema: "cofferdam/organization/v1", ID: cofferdam.OrganizationID(cofferdam.NewID("o")), Name: name, Created: d.o.Now().UTC()}}
 	id, err := d.o.Store.Organization(ctx, name)
 	switch {
 	case err == nil:
@@ -35,10 +34,7 @@ func (d *Directory) NewOrganization(ctx context.Context, who Caller, name, owner
 	case cofferdam.KindOf(err) != cofferdam.NotFound:
 		return none, "", err
 	}
-	f.Project = cofferdam.Project{
-		Schema: "cofferdam/project/v1", Name: "default", Created: now, Scope: cofferdam.Scope{Organization: f.Organization.ID, Project: cofferdam.ProjectID(cofferdam.NewID("p"))},
-	}
-	f.Owner = Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: f.Organization.ID, Name: owner, Created: now}
+	f.Project, f.Owner = d.project(f.Organization.ID, "default"), d.person(f.Organization.ID, owner)
 	var text string
 	if f.Invitation, text, err = d.token(invitation(f.Owner, who.Principal), InvitationLife); err != nil {
 		return none, "", err
@@ -93,9 +89,22 @@ func (d *Directory) Organizations(ctx context.Context) ([]cofferdam.Organization
 	return d.o.Store.Organizations(ctx)
 }
 
-// invitation is the token by which a new person chooses what to prove by.
-func invitation(p Person, by cofferdam.Principal) Token {
-	return Token{
-		Organization: p.Organization, Holder: cofferdam.Principal{Kind: cofferdam.Person, Name: p.Name}, Member: string(p.ID), Most: Viewer, Verbs: invited, By: by,
+// NewProject makes a project of the caller's organisation.
+func (d *Directory) NewProject(ctx context.Context, who Caller, name string) (cofferdam.Project, error) {
+	const op = "identity.NewProject"
+	if err := checkName(op, name); err != nil {
+		return cofferdam.Project{}, err
+	}
+	p := d.project(who.Organization, name)
+	if err := d.record(ctx, who, cofferdam.EventProject, map[string]string{"project": string(p.Project), "name": name}); err != nil {
+		return p, err
+	}
+	return p, d.o.Store.AddProject(ctx, p)
+}
+
+// project is a new one, which is there once it is kept.
+func (d *Directory) project(o cofferdam.OrganizationID, name string) cofferdam.Project {
+	return cofferdam.Project{
+		Schema: "cofferdam/project/v1", Name: name, Created: d.o.Now().UTC(), Scope: cofferdam.Scope{Organization: o, Project: cofferdam.ProjectID(cofferdam.NewID("p"))},
 	}
 }

@@ -114,6 +114,33 @@ func (d *Directory) Bearer(ctx context.Context, text string) (Caller, error) {
 	return c, err
 }
 
+// NewToken makes a token as the caller may: of themselves, or of a service account.
+func (d *Directory) NewToken(ctx context.Context, who Caller, t Token, life time.Duration) (Token, string, error) {
+	t.Organization, t.By = who.Organization, who.Principal
+	if err := d.record(ctx, who, cofferdam.EventTokenIssue, map[string]string{"holder": t.Holder.String(), "role": string(t.Most), "project": string(t.Project)}); err != nil {
+		return t, "", err
+	}
+	return d.Issue(ctx, t, life)
+}
+
+// Tokens lists those of an organisation, the newest first.
+func (d *Directory) Tokens(ctx context.Context, o cofferdam.OrganizationID) ([]Token, error) {
+	return d.o.Store.Tokens(ctx, o)
+}
+
+// Token finds one of an organisation by its whole id.
+func (d *Directory) Token(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.TokenID) (Token, error) {
+	return d.o.Store.Token(ctx, o, id)
+}
+
+// Revoke ends a token.
+func (d *Directory) Revoke(ctx context.Context, who Caller, id cofferdam.TokenID) error {
+	if err := d.record(ctx, who, cofferdam.EventTokenRevoke, map[string]string{"token": string(id)}); err != nil {
+		return err
+	}
+	return d.o.Store.RevokeToken(ctx, who.Organization, id, d.o.Now().UTC())
+}
+
 func hash(text string) string {
 	h := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(h[:])
