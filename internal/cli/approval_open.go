@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cofferdam"
+	"cofferdam/policy"
 )
 
 // openFlags are the bounds of what a person opens.
@@ -27,9 +29,15 @@ func (f *openFlags) add(c *cobra.Command, when string) {
 // fill puts what was given into b; with all also what was not.
 func (f *openFlags) fill(c *cobra.Command, b *cofferdam.Bounds, all bool) error {
 	if all || c.Flags().Changed("for") {
+		if f.span < time.Second || f.span > 24*time.Hour {
+			return usage(c, "--for is 1s to 24h")
+		}
 		b.Seconds = f.span.Seconds()
 	}
 	if all || c.Flags().Changed("uses") {
+		if c.Flags().Changed("uses") && (f.uses < 1 || f.uses > 100_000) {
+			return usage(c, "--uses is 1 to 100000; without it there is no bound")
+		}
 		b.Uses = f.uses
 	}
 	if all || c.Flags().Changed("bytes") {
@@ -116,6 +124,10 @@ func newApprovalOpen(a *app) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Bounds.Entry = args[1]
 			if err := f.fill(c, &r.Bounds, true); err != nil {
+				return err
+			}
+			// A password is asked for only once it can help.
+			if _, err := policy.ParseOpening(cmp.Or(r.Action, policy.HTTP), args[1]); err != nil {
 				return err
 			}
 			cl, err := answers{a}.attend("opening "+args[1], "cofferdam approval open")
