@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"bytes"
+	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"cofferdam"
 )
 
 // TestOpenBadBounds gives approval open what it cannot open. It says so before it
@@ -31,5 +36,29 @@ func TestOpenBadBounds(t *testing.T) {
 		if code != c.code || !strings.Contains(errs, c.want) {
 			t.Errorf("approval open t-1 %s: exit %d, %q, wanted %d and %q", c.args, code, errs, c.code, c.want)
 		}
+	}
+}
+
+// TestAskedIsSeen: who looks at what runs is told of a question that waits.
+func TestAskedIsSeen(t *testing.T) {
+	b := newBench(t)
+	task := b.shop()
+	if out := b.good("status"); strings.Contains(out, "question:") {
+		t.Errorf("nobody asked yet:\n%s", out)
+	}
+	b.m.Ask(cofferdam.Question{ID: "a-00112233445566", Task: task.ID, Scope: task.Scope, State: cofferdam.QuestionOpen, Action: "request", Resource: "good.test:443\x1b[2J", Expires: time.Now().Add(time.Minute)})
+	out := b.good("status")
+	if !strings.Contains(out, "question:     a-001122334455  request good.test:443") || !strings.Contains(out, "cofferdam approval view a-001122334455") || strings.Contains(out, "\x1b") {
+		t.Errorf("%q", out)
+	}
+	var errs bytes.Buffer
+	a := &app{System: System{Out: io.Discard, Err: &errs, Terminal: func(any) bool { return false }, Width: func() int { return 80 }, Getenv: func(string) string { return "" }}}
+	p := a.newProgress(cofferdam.Task{Number: 1, State: cofferdam.Running})
+	if err := p.take(cofferdam.Progress{Event: &cofferdam.Event{Seq: 1, Kind: "egress.propose", Verdict: cofferdam.Asked, Resource: "good.test:443\x1b[2J", Rule: "proposal"}}); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	if out := errs.String(); !strings.Contains(out, "t-1 waits for a person: egress.propose good.test:443") || !strings.Contains(out, "cofferdam approval list") || strings.Contains(out, "\x1b[2J") {
+		t.Errorf("%q", out)
 	}
 }

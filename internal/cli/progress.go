@@ -189,6 +189,8 @@ func (p *progress) happened(e cofferdam.Event) {
 		} else if p.refused == maxRefused+1 {
 			p.print(p.task.Short() + " more refusals are in the trace")
 		}
+	case e.Verdict == cofferdam.Asked:
+		p.print(fmt.Sprintf("%s waits for a person: %s %s by %s; see cofferdam approval list", p.task.Short(), e.Kind, e.Resource, e.Rule))
 	case e.Kind == cofferdam.EventSessionOpen:
 		if p.plain == nil {
 			p.plain = map[cofferdam.SessionID]bool{}

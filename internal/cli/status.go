@@ -52,6 +52,13 @@ func newStatus(a *app) *cobra.Command {
 			for _, t := range s.Waiting {
 				fmt.Fprintf(a.Out, "%-13s %s  %s\n", "for you:", t.Short(), clean(cut(t.Request.Text, 60)))
 			}
+			questions, err := cl.Approvals(c.Context(), true)
+			if err != nil && cofferdam.KindOf(err) != cofferdam.Denied { // a token may be good for the status alone
+				return err
+			}
+			for _, q := range questions {
+				fmt.Fprintf(a.Out, "%-13s %s  %s %s, %s left; see cofferdam approval view %[2]s\n", "question:", string(q.ID)[:min(14, len(q.ID))], clean(q.Action), cut(clean(q.Resource), 40), left(q))
+			}
 			for _, w := range s.Workspaces {
 				fmt.Fprintf(a.Out, "%-13s %s: %s\n", "workspace:", w.Short(), clean(keptLabel(w).value))
 			}
