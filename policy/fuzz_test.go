@@ -37,9 +37,9 @@ func FuzzCedarText(f *testing.F) {
 			return
 		}
 		all := *l
-		all.scopes = scopes{}
+		all.heads = heads{}
 		for i := range l.fixed { // as if there were no index
-			all.scopes.any = append(all.scopes.any, i)
+			all.heads.any = append(all.heads.any, i)
 		}
 		self := Grant{Repo: "r-1", Model: "m"}.entity()
 		for _, q := range everyQuery() {

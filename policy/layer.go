@@ -22,7 +22,7 @@ type layer struct {
 	name   string
 	closed map[Section]bool // what it does not permit there it refuses; elsewhere it says nothing
 	fixed  []entry          // Cedar text that people wrote, and what is built in
-	scopes scopes           // which of fixed a query can meet
+	heads  heads            // which of fixed a query can meet
 	rules  []Rule
 	of     [][]entry // of each rule; only candidates are asked
 	index  index
@@ -88,7 +88,7 @@ func (a asking) most(j judgement) asking {
 // judge answers q for the session self.
 func (l *layer) judge(q Query, self cedar.Entity) judgement {
 	found, on := l.index.candidates(q), q.entity()
-	fixed := l.scopes.candidates(q.Action, on.UID)
+	fixed := l.heads.candidates(q.Action, on.UID)
 	if len(fixed) == 0 && len(found) == 0 {
 		return l.silent(q)
 	}

@@ -119,7 +119,7 @@ func (s *Set) compileCore(taken map[cedar.PolicyID]bool) error {
 		}
 		fixed = append(es, fixed...)
 	}
-	core.fixed, core.scopes = nil, scopes{}
+	core.fixed, core.heads = nil, heads{}
 	core.add(fixed)
 	core.closed[""] = true // actions that nobody knows
 	for name := range sections {

@@ -7,10 +7,10 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 )
 
-// scopes finds Cedar text by its head: (principal, action == …, resource == …).
+// heads finds Cedar text by its head: (principal, action == …, resource == …).
 // What cannot meet a query is not evaluated, and could say nothing of it: a policy
 // whose head does not fit neither decides nor fails.
-type scopes struct {
+type heads struct {
 	any      []int                     // of every action
 	actions  map[cedar.EntityUID][]int // of these actions
 	resource map[cedar.EntityUID][]int // of one resource, whatever the action
@@ -19,17 +19,17 @@ type scopes struct {
 // add puts policies after those that l has.
 func (l *layer) add(list []entry) {
 	for _, e := range list {
-		l.scopes.add(len(l.fixed), (*ast.Policy)(e.policy.AST()))
+		l.heads.add(len(l.fixed), (*ast.Policy)(e.policy.AST()))
 		l.fixed = append(l.fixed, e)
 	}
 }
 
-func (s *scopes) add(at int, p *ast.Policy) {
-	if s.actions == nil {
-		s.actions, s.resource = map[cedar.EntityUID][]int{}, map[cedar.EntityUID][]int{}
+func (h *heads) add(at int, p *ast.Policy) {
+	if h.actions == nil {
+		h.actions, h.resource = map[cedar.EntityUID][]int{}, map[cedar.EntityUID][]int{}
 	}
 	if r, ok := p.Resource.(ast.ScopeTypeEq); ok {
-		s.resource[r.Entity] = append(s.resource[r.Entity], at)
+		h.resource[r.Entity] = append(h.resource[r.Entity], at)
 		return
 	}
 	var list []cedar.EntityUID
@@ -41,19 +41,19 @@ func (s *scopes) add(at int, p *ast.Policy) {
 	case ast.ScopeTypeInSet:
 		list = a.Entities
 	default:
-		s.any = append(s.any, at)
+		h.any = append(h.any, at)
 		return
 	}
 	for i, uid := range list {
 		if !slices.Contains(list[:i], uid) {
-			s.actions[uid] = append(s.actions[uid], at)
+			h.actions[uid] = append(h.actions[uid], at)
 		}
 	}
 }
 
 // candidates returns the positions of what action on resource can meet, in order.
-func (s *scopes) candidates(action string, resource cedar.EntityUID) []int {
-	found := slices.Concat(s.any, s.actions[cedar.NewEntityUID("Action", cedar.String(action))], s.resource[resource])
+func (h *heads) candidates(action string, resource cedar.EntityUID) []int {
+	found := slices.Concat(h.any, h.actions[cedar.NewEntityUID("Action", cedar.String(action))], h.resource[resource])
 	slices.Sort(found)
 	return found
 }
