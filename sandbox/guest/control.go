@@ -17,7 +17,7 @@ import (
 func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof bool) error {
 	const op = "guest.Write"
 	c, err := h.find(ctx, op, id)
-	if err != nil {
+	if err != nil || len(p) == 0 && !eof {
 		return err
 	}
 	select { // one writer at a time, so that two do not mix
@@ -26,40 +26,43 @@ func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof boo
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	for len(p) > 0 {
-		n, err := h.mayWrite(ctx, c, len(p))
+	for {
+		n, ends, err := h.mayWrite(ctx, c, len(p), eof)
 		if err != nil {
 			return err
 		}
-		err = h.send(ctx, op, Frame{Kind: KindStdin, Command: c.number, Payload: p[:n]})
+		err = h.send(ctx, op, inputFrames(c, p[:n], ends)...)
 		h.calls.Done()
 		if err != nil {
 			h.mu.Lock()
 			c.stdinSent -= int64(n)
+			c.stdinEnded = c.stdinEnded && !ends
 			h.mu.Unlock()
 			return err
 		}
-		p = p[n:]
+		if p = p[n:]; len(p) == 0 {
+			return nil
+		}
 	}
-	if !eof {
-		return nil
-	}
-	if _, err := h.mayWrite(ctx, c, 0); err != nil {
-		return err
-	}
-	defer h.calls.Done()
-	if err := h.send(ctx, op, Frame{Kind: KindStdinEnd, Command: c.number}); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	c.stdinEnded = true
-	h.mu.Unlock()
-	return nil
 }
 
-// mayWrite waits until some of want bytes may be sent and counts them as sent.
+// inputFrames are those of a part of a command's input. Its last part and its end
+// go as one: a command may end on its last line before we have said that it is.
+func inputFrames(c *command, p []byte, ends bool) []Frame {
+	var fs []Frame
+	if len(p) > 0 {
+		fs = append(fs, Frame{Kind: KindStdin, Command: c.number, Payload: p})
+	}
+	if ends {
+		fs = append(fs, Frame{Kind: KindStdinEnd, Command: c.number})
+	}
+	return fs
+}
+
+// mayWrite waits until some of want bytes may be sent and counts them as sent; with
+// eof, ends says that they are the last, and the input counts as closed.
 // Without an error the caller queues them and then calls h.calls.Done.
-func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) {
+func (h *Host) mayWrite(ctx context.Context, c *command, want int, eof bool) (n int, ends bool, err error) {
 	for {
 		h.mu.Lock()
 		room, changed := c.stdinLimit-c.stdinSent, c.changed
@@ -74,26 +77,28 @@ func (h *Host) mayWrite(ctx context.Context, c *command, want int) (int, error) 
 		case h.held != "":
 			reason = h.held
 		}
-		n := max(0, min(int64(want), room, ChunkSize))
+		n := int(max(0, min(int64(want), room, ChunkSize)))
 		ok := reason == "" && (want == 0 || n > 0)
+		ends := ok && eof && n == want
 		if ok {
-			c.stdinSent += n
+			c.stdinSent += int64(n)
+			c.stdinEnded = ends
 			h.calls.Add(1)
 		}
 		h.mu.Unlock()
 		if reason != "" {
-			return 0, &cofferdam.Error{
+			return 0, false, &cofferdam.Error{
 				Op: "guest.Write", Kind: cofferdam.Conflict,
 				Subject: "write to command " + string(c.id), Reason: reason,
 			}
 		}
 		if ok {
-			return int(n), nil
+			return n, ends, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0, false, ctx.Err()
 		}
 	}
 }

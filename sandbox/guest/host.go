@@ -289,10 +289,14 @@ func (h *Host) takeLimits() []byte {
 	return b
 }
 
-// send queues one frame for pid 1.
-func (h *Host) send(ctx context.Context, op string, f Frame) error {
+// send queues frames for pid 1, which come in one piece.
+func (h *Host) send(ctx context.Context, op string, fs ...Frame) error {
+	var b []byte
+	for _, f := range fs {
+		b = AppendFrame(b, f)
+	}
 	select {
-	case h.frames <- outgoing{b: AppendFrame(nil, f)}:
+	case h.frames <- outgoing{b: b}:
 		return nil
 	case <-h.done:
 		return h.lostError(op, "reach box")

@@ -18,8 +18,9 @@ import (
 // scripted is a pid 1 played by the test.
 type scripted struct {
 	*guest.Host
-	in  *guest.Reader // what the host says
-	out *os.File      // what we say
+	in   *guest.Reader // what the host says, from pipe
+	pipe *os.File
+	out  *os.File // what we say
 }
 
 func newScripted(t *testing.T, hello string) *scripted {
@@ -31,7 +32,7 @@ func newScripted(t *testing.T, hello string) *scripted {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close("test over"); toInit.Close(); fromInit.Close() })
-	s := &scripted{Host: h, in: guest.NewReader(toInit, guest.MaxStart), out: fromInit}
+	s := &scripted{Host: h, in: guest.NewReader(toInit, guest.MaxStart), pipe: toInit, out: fromInit}
 	s.want(t, guest.KindConfig)
 	s.say(guest.KindHello, 0, hello)
 	return s

@@ -219,10 +219,11 @@ func testFork(t *testing.T, s *subject) {
 	}
 	_, err = s.Create(ctx, sandbox.Spec{ID: cofferdam.BoxID(cofferdam.NewID("b")), Tier: s.tier, Image: "host", Snapshot: id, Scope: ours})
 	wantKind(t, "a box from a snapshot that is gone", err, cofferdam.NotFound)
-	if err := b.Write(ctx, "count", []byte("3\n"), true); err != nil {
-		t.Fatal(err)
+	wrote := b.Write(ctx, "count", []byte("3\n"), true)
+	r, out, errs := b.do(t, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countAloud}, Stdin: true})
+	if wrote != nil {
+		t.Fatalf("%v: it ended with %+v, and said %q, %q", wrote, r, out, errs)
 	}
-	r, out, _ := b.do(t, sandbox.Command{ID: "count", Argv: []string{"bash", "-c", countAloud}, Stdin: true})
 	if r.Exit != 3 || r.Lost {
 		t.Errorf("the command of the box: %+v", r)
 	}
