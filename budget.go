@@ -2,6 +2,7 @@ package cofferdam
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -28,6 +29,16 @@ type BudgetField struct {
 	Model     bool                // a task that met it makes no model call any more
 	Show      func(int64) string  // for people
 	UsedUnder func(u Usage) int64 // what a usage has of it
+}
+
+// Read takes a limit in people's unit, such as dollars, into that of the Budget.
+func (f BudgetField) Read(n float64) (int64, error) {
+	unit := float64(f.Unit)
+	if in := n * unit; in >= float64(f.Min) && in <= float64(f.Max) {
+		return int64(in + 0.5), nil
+	}
+	plain := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) } // 1000000000 is what people write
+	return 0, fmt.Errorf("%s is not between %s and %s", plain(n), plain(float64(f.Min)/unit), plain(float64(f.Max)/unit))
 }
 
 // BudgetFields lists them, in the order in which they are shown; nobody changes

@@ -67,6 +67,9 @@ const (
 //	names = ["refs/heads/main"]
 //	people = 2
 //
+//	[budget]                       # of the organisation or a project
+//	max_cost = 5.00                # US dollars that a task may ask for; docs/models.md has all limits
+//
 //	[cedar]
 //	text = '''forbid (…);'''
 //
@@ -85,11 +88,12 @@ type Document struct {
 	Until  time.Time // LogOnly ends then
 	Second bool      // of an organisation: a change needs somebody else than who proposed it
 	Tests  []Test
-	Allows []Section // in which it has an allow list, maybe an empty one
-	Limits []Section // in which it has a limit, maybe an empty one
-	Base   *Document `json:",omitempty"` // its class; nil for none
-	Sealed bool      `json:",omitempty"` // the text of its class is in it
-	known  *known    // while it is read
+	Allows []Section        // in which it has an allow list, maybe an empty one
+	Limits []Section        // in which it has a limit, maybe an empty one
+	Budget cofferdam.Budget `json:",omitzero"`  // the most that a task may ask for; zero fields say nothing
+	Base   *Document        `json:",omitempty"` // its class; nil for none
+	Sealed bool             `json:",omitempty"` // the text of its class is in it
+	known  *known           // while it is read
 }
 
 // Test is an example beside the rules, with the answer that is expected.
@@ -110,15 +114,16 @@ type documentFile struct {
 		sectionFile
 		Rule []ruleFile `toml:"rule"`
 	} `toml:"egress"`
-	Git    *namesFile `toml:"git"`
-	Model  *namesFile `toml:"model"`
-	Tool   *namesFile `toml:"tool"`
-	Secret *namesFile `toml:"secret"`
-	Exec   *namesFile `toml:"exec"`
-	File   *namesFile `toml:"file"`
-	Port   *namesFile `toml:"port"`
-	Box    *namesFile `toml:"box"`
-	Merge  *namesFile `toml:"merge"`
+	Git    *namesFile         `toml:"git"`
+	Model  *namesFile         `toml:"model"`
+	Tool   *namesFile         `toml:"tool"`
+	Secret *namesFile         `toml:"secret"`
+	Exec   *namesFile         `toml:"exec"`
+	File   *namesFile         `toml:"file"`
+	Port   *namesFile         `toml:"port"`
+	Box    *namesFile         `toml:"box"`
+	Merge  *namesFile         `toml:"merge"`
+	Budget map[string]float64 `toml:"budget"`
 	Cedar  struct {
 		Text string `toml:"text"`
 	} `toml:"cedar"`
@@ -190,6 +195,7 @@ func ParseDocument(name string, text []byte, presets map[string][]string) (Docum
 		func() error { return checkCedar(d.Cedar) },
 		func() error { return d.checkMode() },
 		func() error { return d.addBase(f.Class, f.Base) },
+		func() error { return d.addBudget(f.Budget) },
 		func() error { return d.addSections(f, presets) },
 		func() error { return d.addTests(f.Test) },
 	} {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"strconv"
 
 	"cofferdam"
 )
@@ -56,9 +55,6 @@ func (m fileMost) values() []float64 {
 	return []float64{float64(m.MaxTokens), m.MaxCost, float64(m.MaxCalls), m.MaxTime, m.MaxToolTime, float64(m.MaxEgress), float64(m.MaxApprovals)}
 }
 
-// plainNumber writes n without an exponent: 1000000000 is what people write.
-func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
-
 // fillBudget takes over limits and prices. Their ranges are those of a task's
 // own limits; zero means that there is none.
 func (f operatorFile) fillBudget(c *Config, fail func(key, reason string) error) error {
@@ -105,12 +101,14 @@ const maxProjects = 1000
 // readLimits reads numbers in people's units; 0 says that there is no limit.
 func readLimits(from []float64, before string, to *cofferdam.Budget, fail func(key, reason string) error) error {
 	for i, f := range cofferdam.BudgetFields() {
-		unit := float64(f.Unit)
-		n := from[i] * unit
-		if n != 0 && !(n >= float64(f.Min) && n <= float64(f.Max)) { // also what is not a number
-			return fail(before+f.Key, fmt.Sprintf("%s is not between %s and %s", plainNumber(from[i]), plainNumber(float64(f.Min)/unit), plainNumber(float64(f.Max)/unit)))
+		if from[i] == 0 {
+			continue
 		}
-		*f.Of(to) = int64(n + 0.5)
+		n, err := f.Read(from[i])
+		if err != nil {
+			return fail(before+f.Key, err.Error())
+		}
+		*f.Of(to) = n
 	}
 	return nil
 }

@@ -7,8 +7,9 @@ import (
 )
 
 // settleBudget writes into a request what the task may really spend: what it
-// asks for, within what the operator allows the task of a project, and else the
-// operator's default. Of all levels the lowest counts.
+// asks for, within what the operator and the policies of its organisation and its
+// project let a task have, and else the operator's default. Of all that is said the
+// lowest counts.
 func (s *Service) settleBudget(ctx context.Context, op string, r *cofferdam.TaskRequest) error {
 	var asked cofferdam.Budget
 	if r.Budget != nil {
@@ -26,9 +27,17 @@ func (s *Service) settleBudget(ctx context.Context, op string, r *cofferdam.Task
 			most, whose = most.Lowest(own), "of this project"
 		}
 	}
+	docs, err := Documents(ctx, s.Policies, s.scope(ctx), s.Presets, s.PublicKey)
+	if err != nil {
+		return err
+	}
 	for _, f := range cofferdam.BudgetFields() {
-		if n, m := *f.Of(&asked), *f.Of(&most); m > 0 && n > m {
-			return invalid(op, "limit of "+f.What, "at most "+f.Show(m)+" is given to a task "+whose, "ask for less with --"+f.Flag+", or have the operator raise [budget] in cofferdam.toml")
+		m, by, raise := f.Of(&most), whose, "the operator raise [budget] in cofferdam.toml"
+		if limit, of := docs.Most(f); limit > 0 && (*m == 0 || limit < *m) {
+			*m, by, raise = limit, "by the policy of the "+of, "an owner raise [budget] in it"
+		}
+		if *m > 0 && *f.Of(&asked) > *m {
+			return invalid(op, "limit of "+f.What, "at most "+f.Show(*m)+" is given to a task "+by, "ask for less with --"+f.Flag+", or have "+raise)
 		}
 	}
 	r.Budget = nil

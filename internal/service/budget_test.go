@@ -78,3 +78,38 @@ func TestBudgetOfAProject(t *testing.T) {
 		t.Errorf("%+v %v, want %+v", task.Request.Budget, err, want)
 	}
 }
+
+// TestBudgetOfPolicies: what the policies of the organisation and the project let a
+// task ask for counts beside what the operator says, and of all the lowest.
+func TestBudgetOfPolicies(t *testing.T) {
+	s, _ := world(t)
+	tess := as(cofferdam.Principal{Kind: cofferdam.TestPerson, Name: "tess"})
+	s.MaxBudget = cofferdam.Budget{Tokens: 9000, Calls: 50, Egress: 100}
+	take(t, s, tess, propose(t, s, tess, cofferdam.OfOrganization, "[budget]\nmax_cost = 5\nmax_calls = 20\nmax_egress = 1000\n"))
+	proposed := propose(t, s, tess, "", "[budget]\nmax_cost = 2\nmax_calls = 30\nmax_time = 60\n")
+	ask := func(b cofferdam.Budget) (cofferdam.Task, error) {
+		r := request()
+		r.Budget = &b
+		return s.CreateTask(tess, r)
+	}
+	if got, err := ask(cofferdam.Budget{Cost: 3_000_000}); err != nil || got.Request.Budget.Cost != 3_000_000 {
+		t.Errorf("what is only proposed counts: %+v, %v", got.Request.Budget, err)
+	}
+	take(t, s, tess, proposed)
+	got, err := ask(cofferdam.Budget{})
+	if want := (cofferdam.Budget{Tokens: 9000, Cost: 2_000_000, Calls: 20, Time: 60_000, Egress: 100}); err != nil || got.Request.Budget == nil || *got.Request.Budget != want {
+		t.Errorf("%+v %v, want %+v", got.Request.Budget, err, want)
+	}
+	for _, c := range []struct {
+		asked         cofferdam.Budget
+		because, hint string
+	}{
+		{cofferdam.Budget{Cost: 2_000_001}, "$2.00 is given to a task by the policy of the project", "an owner raise [budget] in it"},
+		{cofferdam.Budget{Calls: 21}, "20 model calls is given to a task by the policy of the organisation", "an owner raise [budget] in it"},
+		{cofferdam.Budget{Tokens: 9001}, "9000 tokens is given to a task on this server", "the operator raise [budget] in cofferdam.toml"},
+	} {
+		if _, err := ask(c.asked); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), c.because) || !strings.Contains(cofferdam.HintOf(err), c.hint) {
+			t.Errorf("%+v: %v (%s)", c.asked, err, cofferdam.HintOf(err))
+		}
+	}
+}

@@ -86,6 +86,10 @@ func TestDiff(t *testing.T) {
 		{"Cedar", "", "[cedar]\ntext = '''permit (principal, action, resource);'''\n", nil, nil, []string{"permit (principal, action, resource);"}},
 		{"log-only", "", "mode = \"log-only\"\nuntil = 2026-12-02T00:00:00Z\n", []string{"everything that nothing denies"}, nil, nil},
 		{"a deny that is only logged", "[egress]\ndeny = [\"a.test\"]\n", "[[egress.rule]]\nid = \"x\"\neffect = \"deny\"\nhosts = [\"a.test\"]\nmode = \"log-only\"\n", []string{"denied: a.test"}, nil, nil},
+		{"a limit of money", "", "[budget]\nmax_cost = 5\n", nil, []string{"at most $5"}, nil},
+		{"more money", "[budget]\nmax_cost = 5\n", "[budget]\nmax_cost = 10\n", []string{"up to $10.00, until now $5.00"}, nil, nil},
+		{"less time", "[budget]\nmax_time = 60\n", "[budget]\nmax_time = 30\n", nil, []string{"at most 30s of the agent, until now 1m0s of the agent"}, nil},
+		{"no limit of calls", "[budget]\nmax_calls = 5\n", "", []string{"more than 5 model calls: there is no limit any more"}, nil, nil},
 		{"fewer methods", "[[egress.rule]]\nid = \"x\"\neffect = \"allow\"\nhosts = [\"a.test\"]\nmethods = [\"GET\"]\n", "[[egress.rule]]\nid = \"x\"\neffect = \"allow\"\nhosts = [\"a.test\"]\nmethods = [\"GET\", \"POST\"]\n", []string{"[GET POST]"}, nil, nil},
 	} {
 		got := Diff(doc(t, "project", c.before), doc(t, "project", c.after))
@@ -255,6 +259,21 @@ func TestDiffOfPeople(t *testing.T) {
 	for name, c := range map[string]Change{"more people": Diff(one, two), "denied": Diff(two, doc(t, "project", rule+"people = 1\n[egress]\ndeny = [\"bank.test\"]\n"))} {
 		if c.Widens() {
 			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+// TestIdleLimits: a project's limit above the organisation's never counts, and its
+// author is told.
+func TestIdleLimits(t *testing.T) {
+	above := doc(t, "organisation", "[budget]\nmax_cost = 5\n")
+	for text, want := range map[string]bool{"max_cost = 6": true, "max_cost = 5": false, "max_cost = 4": false, "max_calls = 500": false} {
+		found := false
+		for _, f := range Check(doc(t, "project", "[budget]\n"+text+"\n"), &above) {
+			found = found || f.Level == Warning && strings.Contains(f.Text, "budget.max_cost is $6.00") && strings.Contains(f.Text, "$5.00")
+		}
+		if found != want {
+			t.Errorf("%s: warned %v", text, found)
 		}
 	}
 }

@@ -49,12 +49,26 @@ func Check(d policy.Document, organization *policy.Document) []Finding {
 		all = append(all, locked(d, *d.Base, "class "+d.Class())...)
 	}
 	if organization != nil {
+		all = append(all, idleLimits(d, *organization)...)
 		all = append(all, locked(d, *organization, organization.Name)...)
 		if organization.Base != nil {
 			all = append(all, locked(d, *organization.Base, "organisation's class "+organization.Class())...)
 		}
 	}
 	return append(all, tests(d, organization)...)
+}
+
+// idleLimits finds limits of a project that the organisation's are below.
+func idleLimits(d, organization policy.Document) (all []Finding) {
+	for _, f := range cofferdam.BudgetFields() {
+		if own, above := *f.Of(&d.Budget), *f.Of(&organization.Budget); above > 0 && own > above {
+			all = append(all, Finding{
+				Level: Warning, Text: fmt.Sprintf("budget.max_%s is %s, and the organisation lets a task ask for %s: it never counts", f.Key, f.Show(own), f.Show(above)),
+				Hint: "leave it out, or write a lower one",
+			})
+		}
+	}
+	return all
 }
 
 // validator is made from the published schema, once.

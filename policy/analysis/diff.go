@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"cofferdam"
 	"cofferdam/policy"
 )
 
@@ -39,6 +40,7 @@ func Diff(before, after policy.Document) Change {
 	c.unseen(before, after)
 	c.sections(before, after)
 	c.class(before, after)
+	c.budget(before, after)
 	if before.Second && !after.Second {
 		c.Opens = append(c.Opens, "changes of policy by one person alone")
 	}
@@ -131,6 +133,24 @@ func (c *Change) sections(before, after policy.Document) {
 	for _, s := range after.Limits {
 		if !slices.Contains(before.Limits, s) {
 			c.Closes = append(c.Closes, fmt.Sprintf("%s: all that is beyond the new limit", s))
+		}
+	}
+}
+
+// budget notes what a task may newly ask for, or no longer.
+func (c *Change) budget(before, after policy.Document) {
+	for _, f := range cofferdam.BudgetFields() {
+		was, is := *f.Of(&before.Budget), *f.Of(&after.Budget)
+		switch {
+		case was == is:
+		case is == 0:
+			c.Opens = append(c.Opens, fmt.Sprintf("a task may ask for more than %s: there is no limit any more", f.Show(was)))
+		case was == 0:
+			c.Closes = append(c.Closes, fmt.Sprintf("a task may ask for at most %s", f.Show(is)))
+		case is > was:
+			c.Opens = append(c.Opens, fmt.Sprintf("a task may ask for up to %s, until now %s", f.Show(is), f.Show(was)))
+		default:
+			c.Closes = append(c.Closes, fmt.Sprintf("a task may ask for at most %s, until now %s", f.Show(is), f.Show(was)))
 		}
 	}
 }
