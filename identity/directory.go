@@ -12,6 +12,14 @@ type Options struct {
 	Store  Store
 	Record cofferdam.Recorder // of the host log
 	Now    func() time.Time   // nil: time.Now
+	Sealer Sealer             // of secrets for codes; nil: nobody has one
+}
+
+// Sealer keeps a secret worth nothing to who reads the store alone. What is sealed
+// under one name cannot be opened under another.
+type Sealer interface {
+	Seal(name string, p []byte) ([]byte, error)
+	Unseal(name string, sealed []byte) ([]byte, error)
 }
 
 // Directory knows people and what they hold. Safe for concurrent use.

@@ -68,7 +68,7 @@ func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRe
 		}
 	}
 	f := Factor{ID: cofferdam.NewID("f"), Person: person, Kind: e.Kind, Name: e.Name, Created: now}
-	if f.Data, f.Step, err = d.material(ctx, who, e, now); err != nil {
+	if f.Data, f.Step, err = d.material(ctx, who, e, f.ID, now); err != nil {
 		return Factor{}, err
 	}
 	if err := d.record(ctx, who, cofferdam.EventFactorAdd, map[string]string{"kind": f.Kind, "factor": f.ID}); err != nil {
@@ -81,15 +81,18 @@ func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRe
 // section 4, R6.
 const minSecret = 16
 
-// material is what is kept of an enrollment, and which step the first code was of:
+// material is what is kept of an enrollment under an id, and which step the first code was of:
 // it has been used by that.
-func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.EnrollRequest, now time.Time) (data []byte, spent int64, err error) {
+func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.EnrollRequest, id string, now time.Time) (data []byte, spent int64, err error) {
 	const op = "identity.Enroll"
 	switch e.Kind {
 	case Password:
 		data, err = d.HashPassword(ctx, e.Password)
 		return data, 0, err
 	case TOTP:
+		if d.o.Sealer == nil {
+			return nil, 0, invalid(op, "factor", "this server has no vault, in which the secret of a totp would be kept")
+		}
 		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(e.Secret, "="))
 		if err != nil || len(secret) < minSecret {
 			return nil, 0, invalid(op, "secret", fmt.Sprintf("it is not base32 of %d bytes or more", minSecret))
@@ -98,7 +101,8 @@ func (d *Directory) material(ctx context.Context, who Caller, e cofferdam.Enroll
 		if err != nil || !ok {
 			return nil, 0, invalid(op, "code", "it is not the one of this secret now; look at the clocks of both devices")
 		}
-		return []byte(e.Secret), at, nil
+		data, err = d.o.Sealer.Seal(id, []byte(e.Secret))
+		return data, at, err
 	}
 	if e.Kind == Passkey && d.passkeys != nil {
 		if len(e.Credential) == 0 { // our own page has it

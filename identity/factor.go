@@ -48,7 +48,7 @@ type Factor struct {
 	Person  cofferdam.PersonID `json:"person"`
 	Kind    string             `json:"kind"`
 	Name    string             `json:"name"`
-	Data    []byte             `json:"-"` // password: argon2id text; totp: secret, as it is typed; passkey: credential
+	Data    []byte             `json:"-"` // password: argon2id text; totp: secret, as it is typed, sealed under the id; passkey: credential
 	Step    int64              `json:"-"` // of a totp that is added: the step that its first code has used
 	Created time.Time          `json:"created"`
 }
@@ -191,7 +191,14 @@ const step = 30
 
 // sameCode takes a code of this step or of the one before or after it, once.
 func (d *Directory) sameCode(ctx context.Context, f Factor, code string, now time.Time) (bool, error) {
-	n, ok, err := codeAt(string(f.Data), code, now)
+	if d.o.Sealer == nil {
+		return false, nil
+	}
+	secret, err := d.o.Sealer.Unseal(f.ID, f.Data)
+	if err != nil {
+		return false, err
+	}
+	n, ok, err := codeAt(string(secret), code, now)
 	if err != nil || !ok {
 		return false, err
 	}

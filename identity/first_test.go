@@ -150,7 +150,7 @@ func (m *meeting) Factors(ctx context.Context, p cofferdam.PersonID) ([]Factor, 
 // TestFirstCode: the code by which an application was added is used by that, and a
 // secret that could be guessed is none.
 func TestFirstCode(t *testing.T) {
-	d, _, c, bob := withBob(t)
+	d, m, c, bob := withBob(t)
 	ctx := t.Context()
 	code := func(secret string) string {
 		t.Helper()
@@ -174,6 +174,10 @@ func TestFirstCode(t *testing.T) {
 	if _, err := d.Enroll(ctx, bob, cofferdam.EnrollRequest{Kind: TOTP, Secret: secret, Code: first}, Presence{}, ""); err != nil {
 		t.Fatal(err)
 	}
+	kept, err := m.Factors(ctx, cofferdam.PersonID(bob.Member))
+	if err != nil || len(kept) != 1 || string(kept[0].Data) != string(sealed(kept[0].ID, secret)) {
+		t.Errorf("it is kept as %+v, %v", kept, err)
+	}
 	prove := func(code string) error {
 		_, err := d.Prove(ctx, cofferdam.PersonID(bob.Member), cofferdam.Proof{Kind: TOTP, Code: code}, "sha256:x")
 		return err
@@ -184,6 +188,27 @@ func TestFirstCode(t *testing.T) {
 	c.now = c.now.Add(step * time.Second)
 	if err := prove(code(secret)); err != nil {
 		t.Errorf("the next one: %v", err)
+	}
+	c.now = c.now.Add(step * time.Second)
+	if err := m.ChangeFactor(ctx, kept[0].ID, sealed("f-other", secret)); err != nil {
+		t.Fatal(err)
+	}
+	if err := prove(code(secret)); cofferdam.KindOf(err) != cofferdam.Tampered {
+		t.Errorf("a secret of another row proves: %v", err)
+	}
+}
+
+// TestCodesNeedAVault: where nothing seals, nobody gets an application for codes.
+func TestCodesNeedAVault(t *testing.T) {
+	d, _, c, bob := withBob(t)
+	d.o.Sealer = nil
+	secret := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte("twenty bytes of this"))
+	code, err := totp.GenerateCode(secret, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Enroll(t.Context(), bob, cofferdam.EnrollRequest{Kind: TOTP, Secret: secret, Code: code}, Presence{}, ""); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), "vault") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
 	"strings"
@@ -16,7 +17,7 @@ type clock struct{ now time.Time }
 
 func newDirectory() (*Directory, *Memory, *clock) {
 	m, c := NewMemory("acme", cofferdam.Project{Scope: acme, Name: "web"}), &clock{time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)}
-	return New(Options{Store: m, Now: func() time.Time { return c.now }}), m, c
+	return New(Options{Store: m, Sealer: seals{}, Now: func() time.Time { return c.now }}), m, c
 }
 
 var acme = cofferdam.Scope{Organization: "o-acme", Project: "p-web"}
@@ -125,6 +126,21 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// seals is a Sealer that can be seen through.
+type seals struct{}
+
+func (seals) Seal(name string, p []byte) ([]byte, error) { return sealed(name, string(p)), nil }
+
+func (seals) Unseal(name string, p []byte) ([]byte, error) {
+	plain, ok := bytes.CutPrefix(p, sealed(name, ""))
+	if !ok {
+		return nil, &cofferdam.Error{Op: "seals.Unseal", Kind: cofferdam.Tampered, Subject: name, Reason: "another one"}
+	}
+	return plain, nil
+}
+
+func sealed(name, text string) []byte { return []byte("sealed for " + name + ": " + text) }
+
 func TestPresence(t *testing.T) {
 	d, m, c := newDirectory()
 	ctx := t.Context()
@@ -136,7 +152,7 @@ func TestPresence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.factors = []Factor{{ID: "f-1", Person: "u-ann", Kind: Password, Data: kept}, {ID: "f-2", Person: "u-ann", Kind: TOTP, Data: []byte(key.Secret())}}
+	m.factors = []Factor{{ID: "f-1", Person: "u-ann", Kind: Password, Data: kept}, {ID: "f-2", Person: "u-ann", Kind: TOTP, Data: sealed("f-2", key.Secret())}}
 	p, err := d.Prove(ctx, "u-ann", cofferdam.Proof{Kind: Password, Password: "correct horse battery"}, "sha256:act")
 	if err != nil || !p.Counts("u-ann", "sha256:act", c.now) {
 		t.Fatalf("%+v, %v", p, err)

@@ -24,7 +24,7 @@ const word = "a long enough password"
 // bare is a directory with nobody in it.
 func bare() (*Directory, *Memory, *clock, *taken) {
 	m, c, record := NewMemory("acme", cofferdam.Project{Scope: acme, Name: "web"}), &clock{time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)}, &taken{}
-	return New(Options{Store: m, Record: record, Now: func() time.Time { return c.now }}), m, c, record
+	return New(Options{Store: m, Record: record, Sealer: seals{}, Now: func() time.Time { return c.now }}), m, c, record
 }
 
 // signing is a directory with ann, who has a password and, if asked, an
@@ -45,7 +45,7 @@ func signing(t *testing.T, codes bool) (d *Directory, m *Memory, c *clock, recor
 			t.Fatal(err)
 		}
 		secret = key.Secret()
-		m.factors = append(m.factors, Factor{ID: "f-2", Person: cofferdam.PersonID(ann.Member), Kind: TOTP, Data: []byte(secret)})
+		m.factors = append(m.factors, Factor{ID: "f-2", Person: cofferdam.PersonID(ann.Member), Kind: TOTP, Data: sealed("f-2", secret)})
 	}
 	return d, m, c, record, secret
 }

@@ -286,3 +286,40 @@ func TestKeyFile(t *testing.T) {
 		t.Errorf("another key: %v", err)
 	}
 }
+
+// TestSealedElsewhere: what another room keeps opens under its own name alone, is no
+// secret of the vault, and says nothing without the key.
+func TestSealedElsewhere(t *testing.T) {
+	m := memory{}
+	v := openVault(t, t.TempDir(), m)
+	sealed, err := v.Seal("f-1", []byte(canary))
+	if err != nil || bytes.Contains(sealed, []byte(canary)) {
+		t.Fatalf("%q, %v", sealed, err)
+	}
+	if got, err := v.Unseal("f-1", sealed); err != nil || string(got) != canary {
+		t.Errorf("%q, %v", got, err)
+	}
+	row, err := v.seal(scope, "f-1", NewValue([]byte(canary)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := v.seal(cofferdam.Scope{}, "f-1", NewValue([]byte(canary)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		v      *Vault
+		name   string
+		sealed []byte
+	}{
+		"another name": {v, "f-2", sealed}, "no name": {v, "", sealed}, "another vault": {openVault(t, t.TempDir(), memory{}), "f-1", sealed}, "plain text": {v, "f-1", []byte(canary)},
+		"a row of the vault": {v, "f-1", row}, "one of no project": {v, "f-1", own}, "nothing": {v, "f-1", nil},
+	} {
+		if got, err := c.v.Unseal(c.name, c.sealed); cofferdam.KindOf(err) != cofferdam.Tampered || got != nil {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+	if err := v.Put(t.Context(), scope, elsewhere+"f-1", NewValue([]byte(canary))); cofferdam.KindOf(err) != cofferdam.Invalid {
+		t.Errorf("a secret may be called so: %v", err)
+	}
+}

@@ -3,8 +3,9 @@
 // need to find and remove a value without knowing it.
 //
 // It never returns a value as text or bytes to the rooms above it, but for
-// Value.Variable, which puts one into a command of a setup; and it writes none anywhere but sealed by age (X25519) under a key in a file of its own,
-// apart from the store. The invariant: a row of the store is worth nothing
+// Value.Variable, which puts one into a command of a setup, and Unseal, to who had
+// it sealed; and it writes none anywhere but sealed by age (X25519) under a key in a
+// file of its own, apart from the store. The invariant: a row of the store is worth nothing
 // without that file, nor under another name or in another project than it was
 // sealed for.
 package secret
@@ -242,6 +243,25 @@ func (v *Vault) seal(scope cofferdam.Scope, name string, value Value) ([]byte, e
 	}
 	return out.Bytes(), nil
 }
+
+// Seal seals p for who keeps it themselves, under a name that Unseal has to be given
+// again. No secret of the vault has such a name.
+func (v *Vault) Seal(name string, p []byte) ([]byte, error) {
+	return v.seal(cofferdam.Scope{}, elsewhere+name, NewValue(p))
+}
+
+// Unseal opens what Seal sealed under this name.
+func (v *Vault) Unseal(name string, sealed []byte) ([]byte, error) {
+	value, err := v.open(Sealed{Data: sealed}, cofferdam.Scope{}, elsewhere+name)
+	if err != nil {
+		return nil, err
+	}
+	return value.bytes(), nil
+}
+
+// elsewhere is before the names of what others keep; names in the vault do not begin
+// so.
+const elsewhere = "/"
 
 func (v *Vault) open(row Sealed, scope cofferdam.Scope, name string) (Value, error) {
 	broken := &cofferdam.Error{

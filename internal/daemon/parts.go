@@ -109,7 +109,7 @@ func (s *server) keep(ctx context.Context) error {
 	if s.issuer, err = newIssuer(); err != nil {
 		return err
 	}
-	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host()})
+	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host(), Sealer: s.vault})
 	if s.SignIn.Issuer != "" {
 		if s.signIn, err = identity.NewOIDC(identity.Provider{Issuer: s.SignIn.Issuer, Client: s.SignIn.Client}, s.people); err != nil {
 			return err

@@ -6,17 +6,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/pquerna/otp/totp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 )
 
 // cmdPerson runs cofferdam at a terminal of its own, as a person would, and
 // types TEXT once something was printed that asks: a line ending in ": " or "? ".
-// \n in it parts what is typed at one prompt from what is typed at the next.
+// \n in it parts what is typed at one prompt from what is typed at the next. The line
+// {code} is the code of now of an application that took the last secret for codes
+// which was shown, {next} that of the next half minute, and {same} the one typed before.
 // What the terminal showed is printed. With ! the command has to fail.
 func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
@@ -35,7 +39,7 @@ func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	ts.Check(cmd.Start())
 	far.Close()
-	shown := converse(terminal, args[0])
+	shown := converse(terminal, args[0], ts.MkAbs("application"))
 	err = cmd.Wait()
 	fmt.Fprint(ts.Stdout(), shown)
 	if (err != nil) != neg {
@@ -44,7 +48,8 @@ func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // converse types each line of text at a prompt of its own and returns all that was shown.
-func converse(terminal *os.File, text string) string {
+// application is the file in which an application for codes keeps its secret.
+func converse(terminal *os.File, text, application string) string {
 	var shown strings.Builder
 	lines := strings.Split(text, `\n`)
 	asked := 0 // bytes shown when the last line was typed
@@ -54,7 +59,7 @@ func converse(terminal *os.File, text string) string {
 		shown.Write(buf[:n])
 		if s := shown.String(); len(lines) > 0 && len(s) > asked && (strings.HasSuffix(s, ": ") || strings.HasSuffix(s, "? ")) {
 			asked = len(s)
-			if _, err := io.WriteString(terminal, lines[0]+"\n"); err != nil {
+			if _, err := io.WriteString(terminal, typed(lines[0], s, application)+"\n"); err != nil {
 				break
 			}
 			lines = lines[1:]
@@ -64,6 +69,42 @@ func converse(terminal *os.File, text string) string {
 		}
 	}
 	return shown.String()
+}
+
+// otpSecret is the secret in an otpauth address.
+var otpSecret = regexp.MustCompile(`otpauth://\S*[?&]secret=([A-Z2-7]+)`)
+
+// typed is what a person types for a line.
+func typed(line, shown, application string) string {
+	last := application + ".last"
+	if line == "{same}" {
+		code, err := os.ReadFile(last)
+		if err != nil {
+			return err.Error()
+		}
+		return string(code)
+	}
+	at, wanted := map[string]time.Duration{"{code}": 0, "{next}": 30 * time.Second}[line]
+	if !wanted {
+		return line
+	}
+	if m := otpSecret.FindStringSubmatch(shown); m != nil {
+		if err := os.WriteFile(application, []byte(m[1]), 0o600); err != nil {
+			return err.Error()
+		}
+	}
+	secret, err := os.ReadFile(application)
+	if err != nil {
+		return err.Error()
+	}
+	code, err := totp.GenerateCode(string(secret), time.Now().Add(at))
+	if err == nil {
+		err = os.WriteFile(last, []byte(code), 0o600)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return code
 }
 
 // openTerminal returns both ends of a new pseudo terminal.

@@ -352,7 +352,7 @@ func (r *reader) approve(args []string) {
 		r.Fatal(err)
 	}
 	far.Close()
-	shown := converse(near, head)
+	shown := converse(near, head, "")
 	if err := cmd.Wait(); err != nil {
 		r.Fatalf("approve: %v\n%s", err, shown)
 	}
