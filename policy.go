@@ -51,6 +51,7 @@ type PolicyProposal struct {
 	Unbounded []string    `json:"unbounded"`
 	Findings  []string    `json:"findings"` // what its author should know
 	Second    bool        `json:"second_person"`
+	Left      bool        `json:"left,omitempty"` // who proposed it has no account there any more, so that nobody can agree
 }
 
 // PolicyRequest proposes a document.

@@ -126,6 +126,9 @@ func (a Auth) nameOf(uid int) string {
 	return name
 }
 
+// Runners names the accounts of who may call over the socket.
+func (a Auth) Runners() []string { return []string{a.nameOf(a.UID), a.nameOf(0)} }
+
 // runs says whether a source is the user who runs the server, or root.
 func (a Auth) runs(source string) bool { return source == uidSource(0) || source == uidSource(a.UID) }
 

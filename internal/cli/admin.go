@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,7 @@ func newProjectList(a *app) *cobra.Command {
 			}
 			return items(a, "cofferdam/project-list/v1", all, func(p cofferdam.Project) string { return string(p.Project) },
 				[]string{"NAME", "ID", "CREATED"}, func(p cofferdam.Project) []string {
-					return []string{p.Name, string(p.Project), p.Created.Local().Format(time.DateTime)}
+					return []string{p.Name, string(p.Project), stamp(p.Created)}
 				})
 		}),
 	}
@@ -97,7 +96,7 @@ func newUserList(a *app) *cobra.Command {
 			}
 			return items(a, "cofferdam/member-list/v1", all, func(m cofferdam.Member) string { return string(m.ID) },
 				[]string{"NAME", "KIND", "ROLES", "CREATED"}, func(m cofferdam.Member) []string {
-					return []string{m.Name, kindOfMember(m), rolesOf(m), m.Created.Local().Format(time.DateTime)}
+					return []string{m.Name, kindOfMember(m), rolesOf(m), stamp(m.Created)}
 				})
 		}),
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +20,7 @@ func newOrganizationList(a *app) *cobra.Command {
 			}
 			return items(a, "cofferdam/organization-list/v1", all, func(o cofferdam.Organization) string { return string(o.ID) },
 				[]string{"NAME", "ID", "CREATED"}, func(o cofferdam.Organization) []string {
-					return []string{o.Name, string(o.ID), o.Created.Local().Format(time.DateTime)}
+					return []string{o.Name, string(o.ID), stamp(o.Created)}
 				})
 		}),
 	}

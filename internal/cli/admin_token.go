@@ -24,9 +24,9 @@ func newTokenList(a *app) *cobra.Command {
 				[]string{"ID", "HOLDER", "ROLE", "STATE", "USED", "EXPIRES"}, func(t cofferdam.Token) []string {
 					used := "never"
 					if !t.Used.IsZero() {
-						used = t.Used.Local().Format(time.DateTime)
+						used = stamp(t.Used)
 					}
-					return []string{string(t.ID), t.Holder, t.Role, stateOfToken(t), used, t.Expires.Local().Format(time.DateTime)}
+					return []string{string(t.ID), t.Holder, t.Role, stateOfToken(t), used, stamp(t.Expires)}
 				})
 		}),
 	}
@@ -73,7 +73,7 @@ func newTokenCreate(a *app) *cobra.Command {
 			case a.json:
 				return a.object(login)
 			}
-			a.say("token %s of %s, at most %s, until %s", login.Token.ID, login.Token.Holder, login.Token.Role, login.Token.Expires.Local().Format(time.DateTime))
+			a.say("token %s of %s, at most %s, until %s", login.Token.ID, login.Token.Holder, login.Token.Role, stamp(login.Token.Expires))
 			_, err = fmt.Fprintln(a.Out, login.Text)
 			return err
 		},

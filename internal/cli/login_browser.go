@@ -116,7 +116,7 @@ func keepLogin(a *app, server string, login cofferdam.Login) error {
 	if err := config.SaveLogin(server, login.Text, a.Getenv); err != nil {
 		return err
 	}
-	a.say("signed in as %s until %s", login.Token.Holder, login.Token.Expires.Local().Format(time.DateTime))
+	a.say("signed in as %s until %s", login.Token.Holder, stamp(login.Token.Expires))
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +45,7 @@ func newPolicyList(a policies) *cobra.Command {
 			}
 			return items(a.app, "cofferdam/policy-list/v1", all, func(v cofferdam.PolicyVersion) string { return strconv.FormatInt(v.Version, 10) },
 				[]string{"VERSION", "STATE", "PROPOSED BY", "DECIDED BY", "PROPOSED", "WHY"}, func(v cofferdam.PolicyVersion) []string {
-					return []string{strconv.FormatInt(v.Version, 10), string(v.State), v.ProposedBy, orDash(v.DecidedBy), v.Proposed.Local().Format(time.DateTime), cut(clean(v.Why), 40)}
+					return []string{strconv.FormatInt(v.Version, 10), string(v.State), v.ProposedBy, orDash(v.DecidedBy), stamp(v.Proposed), cut(clean(v.Why), 40)}
 				})
 		}),
 	}
@@ -108,6 +107,10 @@ func (a policies) showProposal(p cofferdam.PolicyProposal) error {
 		state += ", it counts"
 	}
 	people := "one owner decides"
+	by := p.ProposedBy
+	if p.Left {
+		by += ", who has left: somebody else has to propose it"
+	}
 	if p.Second {
 		people = "somebody else than who proposed it decides"
 	}
@@ -117,7 +120,7 @@ func (a policies) showProposal(p cofferdam.PolicyProposal) error {
 	}
 	if err := a.labels([]label{
 		{"version", fmt.Sprintf("%d of the %s: %s", p.Version, p.Level, state)},
-		{"proposed by", p.ProposedBy},
+		{"proposed by", by},
 		{"why", p.Why},
 		{"decided by", p.DecidedBy},
 		{"people", people},

@@ -239,7 +239,7 @@ func (s *server) work(ctx context.Context) error {
 
 func (s *server) service() *service.Service {
 	return service.New(service.Options{
-		Scope: s.scope, People: s.people, Projects: s.store, Questions: s.store, Desk: s.desk, Systems: outside(s), Bound: s.people, NewWebhookSecret: s.hook.maker(), Prover: s.people, Accounts: s.people, Keys: s.issuer.Keys, Provider: s.signIn, Passkeys: s.passkeys, Policies: s.store, Record: s.trace.Host(), SignPolicy: s.signer.SignPolicy, Grant: s.grant, Judge: s.judge, Version: config.Version, Started: s.started,
+		Scope: s.scope, People: s.people, Projects: s.store, Runners: api.Auth{UID: os.Getuid(), Name: s.owner}.Runners(), Questions: s.store, Desk: s.desk, Systems: outside(s), Bound: s.people, NewWebhookSecret: s.hook.maker(), Prover: s.people, Accounts: s.people, Keys: s.issuer.Keys, Provider: s.signIn, Passkeys: s.passkeys, Policies: s.store, Record: s.trace.Host(), SignPolicy: s.signer.SignPolicy, Grant: s.grant, Judge: s.judge, Version: config.Version, Started: s.started,
 		Tasks: s.tasks, Flow: s.flow, Merges: s.merges, Repos: reposOf{s.store, s.mirror}, Models: s.store,
 		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images}, Workspaces: s.workspaces, Sandboxes: s.sessions,
 		CheckUpstream: s.checkUpstream, Agents: s.known, NeedsModel: s.needsModel, Hears: s.hears, Presets: s.presets, Budget: s.Budget, MaxBudget: s.MaxBudget, ProjectBudgets: s.ProjectBudgets,

@@ -135,7 +135,7 @@ func (s *Service) RotateWebhook(ctx context.Context) (cofferdam.WebhookSecret, e
 	if err != nil {
 		return none, err
 	}
-	if !s.runs(a) || s.NewWebhookSecret == nil {
+	if !s.ofServer(a) || s.NewWebhookSecret == nil {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.NotFound, Subject: "webhook", Reason: "there is none", Hint: "the operator names one in the table [approvals] of the configuration file"}
 	}
 	if err := s.ofMachine(ctx, op, "secret of the webhook"); err != nil { // it signs notices of all projects

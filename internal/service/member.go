@@ -122,6 +122,9 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	if err != nil {
 		return none, err
 	}
+	if err := s.notRunner(op, scope, r.Name); err != nil {
+		return none, err
+	}
 	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, r.Name, r.Role, r.Service)); err != nil {
 		return none, err
 	}
@@ -131,6 +134,18 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	}
 	shown, err := s.shown(ctx, a, m)
 	return cofferdam.MemberAdded{Schema: "cofferdam/member-added/v1", Member: shown, Invitation: text}, err
+}
+
+// notRunner refuses to change the account of who runs the server: the kernel says who
+// that is, and without it nobody could put right what owners did.
+func (s *Service) notRunner(op string, scope cofferdam.Scope, name string) error {
+	if scope.Organization != s.Scope.Organization || !slices.Contains(s.Runners, name) {
+		return nil
+	}
+	return &cofferdam.Error{
+		Op: op, Kind: cofferdam.Conflict, Subject: "account " + name, Reason: "it is of who runs the server, who stays an owner",
+		Hint: "what it does as root, or as the server's own user, is the machine's matter",
+	}
 }
 
 // RemoveMember takes a role away, or with level organization closes the account.
@@ -144,7 +159,17 @@ func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.Mem
 	if err != nil {
 		return err
 	}
+	if err := s.notRunner(op, scope, name); err != nil {
+		return err
+	}
 	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "", false)); err != nil {
+		return err
+	}
+	m, err := s.Accounts.Member(ctx, scope, name) // which may be an id
+	if err != nil {
+		return err
+	}
+	if err := s.notRunner(op, scope, m.Name); err != nil {
 		return err
 	}
 	return s.Accounts.Leave(ctx, a.Caller, scope, name)

@@ -132,6 +132,9 @@ func (s *Service) proposal(ctx context.Context, v cofferdam.PolicyVersion) (coff
 		return p, err
 	}
 	p.Second = p.Second || d.Second
+	if p.Left, err = s.left(ctx, v); err != nil {
+		return p, err
+	}
 	p.Hash = digestOf("policy", p.Level, v.Scope, v.Version, v.Digest, before.Version, before.Digest)
 	return p, nil
 }
@@ -162,6 +165,20 @@ func (s *Service) second(ctx context.Context, scope cofferdam.Scope) (bool, erro
 		return false, err
 	}
 	return policy.WantsSecond([]byte(v.Text)), nil
+}
+
+// left says whether the account of who proposed a version is closed, or has no role
+// there any more. What they proposed is nobody's word then.
+func (s *Service) left(ctx context.Context, v cofferdam.PolicyVersion) (bool, error) {
+	kind, name, _ := strings.Cut(v.ProposedBy, ":")
+	if v.State != cofferdam.PolicyProposed || kind != string(cofferdam.Person) && kind != string(cofferdam.Service) {
+		return false, nil
+	}
+	m, err := s.Accounts.Member(ctx, v.Scope, name)
+	if err != nil && cofferdam.KindOf(err) != cofferdam.NotFound {
+		return false, err
+	}
+	return err != nil || !m.Disabled.IsZero() || len(m.Roles) == 0, nil
 }
 
 // over returns the document above one: nil for that of the organisation.

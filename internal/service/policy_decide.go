@@ -77,6 +77,8 @@ func (s *Service) decidable(ctx context.Context, a Acting, scope cofferdam.Scope
 	case v.State != cofferdam.PolicyProposed:
 		return p, conflict("it is "+string(v.State)+" already", "propose it anew if it is wanted after all")
 	case !r.Take:
+	case p.Left:
+		return p, conflict(v.ProposedBy+", who proposed it, has no account here any more", "who wants it proposes the same text: cofferdam policy view "+fmt.Sprint(version)+" --text shows it")
 	case v.Version < p.Before:
 		return p, conflict(fmt.Sprintf("version %d was taken after it was proposed", p.Before), "propose it anew: what it opens has to be seen beside what counts now")
 	case p.Second && !strings.HasPrefix(v.ProposedBy, string(cofferdam.Person)+":") && !strings.HasPrefix(v.ProposedBy, string(cofferdam.TestPerson)+":"):

@@ -154,6 +154,9 @@ func TestASecondPerson(t *testing.T) {
 	no(tom, p)
 	take(t, s, tess, p)
 	// Anybody may stand behind a program, who decides among them.
+	if _, err := s.AddMember(tess, cofferdam.MemberRequest{Name: "ci", Service: true, Role: "author"}); err != nil {
+		t.Fatal(err)
+	}
 	program := identity.Caller{Principal: cofferdam.Principal{Kind: cofferdam.Service, Name: "ci"}, Member: "m-ci", Organization: scope.Organization, Memberships: []identity.Membership{{Member: "m-ci", Role: identity.Author, Project: scope.Project}}}
 	ci := WithActing(context.Background(), Acting{Caller: program, Scope: scope})
 	no(tom, propose(t, s, ci, "", "[egress]\nallow = [\"c.test\"]\n"))

@@ -99,6 +99,7 @@ type Options struct {
 	Scope        cofferdam.Scope // the project that is meant where a caller names none
 	People       People
 	Projects     Projects
+	Runners      []string // accounts of its organisation whom the kernel names: who runs the server, and root
 	Version      string
 	Build        string // of the program
 	Started      time.Time

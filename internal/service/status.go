@@ -16,7 +16,7 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 		return cofferdam.Status{}, err
 	}
 	st := cofferdam.Status{Schema: "cofferdam/status/v1", Version: s.Version, Build: s.Build, Started: s.Started, Tasks: map[cofferdam.TaskState]int{}, Waiting: []cofferdam.Task{}}
-	if s.runs(a) {
+	if s.ofServer(a) {
 		st.Keepers = s.Keepers(ctx)
 	}
 	tasks, err := s.Tasks.List(ctx, s.scope(ctx), task.Filter{})
@@ -38,20 +38,20 @@ func (s *Service) Status(ctx context.Context) (cofferdam.Status, error) {
 	return st, err
 }
 
-// runs says whether the caller is of the organisation that runs the server: counts
-// over all boxes, and what the host is like, are for nobody else.
-func (s *Service) runs(a Acting) bool { return a.Caller.Organization == s.Scope.Organization }
+// ofServer says whether the caller is of the server's own organisation: counts over
+// all boxes, and what the host is like, are for nobody else.
+func (s *Service) ofServer(a Acting) bool { return a.Caller.Organization == s.Scope.Organization }
 
 // ofMachine refuses what is of the server's machine, such as a path there, to whoever
-// does not operate all of the organisation that runs it: it may be another project's
+// does not operate all of its own organisation: it may be another project's
 // or another organisation's, or the server's own keys.
 func (s *Service) ofMachine(ctx context.Context, op, what string) error {
 	a, _ := ActingOf(ctx)
-	if s.runs(a) && a.Caller.RoleIn(cofferdam.Scope{Organization: a.Caller.Organization}).Has(identity.Operator) {
+	if s.ofServer(a) && a.Caller.RoleIn(cofferdam.Scope{Organization: a.Caller.Organization}).Has(identity.Operator) {
 		return nil
 	}
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Forbidden, Subject: what, Reason: "it is for operators of all of the organisation that runs the server",
+		Op: op, Kind: cofferdam.Forbidden, Subject: what, Reason: "it is for operators of all of the server's own organisation",
 		Hint: "name a repository by its https URL and an image by its name, or ask who runs the server",
 	}
 }
@@ -63,7 +63,7 @@ func (s *Service) Examine(ctx context.Context) (doctor.Report, error) {
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	if !s.runs(a) {
+	if !s.ofServer(a) {
 		return doctor.Report{}, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: "host", Reason: "it is not your organisation's", Hint: "ask who runs the server"}
 	}
 	return s.Doctor(ctx), nil

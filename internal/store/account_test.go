@@ -143,3 +143,50 @@ func TestTokensGoWithTheRole(t *testing.T) {
 	set(other, identity.Author)
 	good("left all and back")
 }
+
+// TestOldTokensAreForgotten: what counts no more is kept for a while, and no longer.
+func TestOldTokensAreForgotten(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "ann", Created: time.Now()}
+	if err := s.AddPerson(ctx, p, identity.Membership{Member: string(p.ID), Role: identity.Owner}, nil); err != nil {
+		t.Fatal(err)
+	}
+	now, day := time.Now().UTC(), 24*time.Hour
+	ids := map[cofferdam.TokenID]string{}
+	for what, made := range map[string]struct{ created, expires, revoked time.Time }{
+		"over long ago":       {now.Add(-200 * day), now.Add(-tokenKept - day), time.Time{}},
+		"revoked long ago":    {now.Add(-200 * day), now.Add(day), now.Add(-tokenKept - day)},
+		"over a while ago":    {now.Add(-200 * day), now.Add(-tokenKept + day), time.Time{}},
+		"revoked a while ago": {now.Add(-200 * day), now.Add(day), now.Add(-tokenKept + day)},
+		"good":                {now.Add(-200 * day), now.Add(day), time.Time{}},
+	} {
+		id := cofferdam.TokenID(cofferdam.NewID("k"))
+		k := identity.Token{ID: id, Hash: strings.Repeat(string(id)[2:], 2), Organization: scope.Organization, Member: string(p.ID), Created: made.created, Expires: made.expires}
+		if err := s.AddToken(ctx, k); err != nil {
+			t.Fatal(err)
+		}
+		if !made.revoked.IsZero() {
+			if err := s.RevokeToken(ctx, scope.Organization, id, made.revoked); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ids[id] = what
+	}
+	id := cofferdam.TokenID(cofferdam.NewID("k"))
+	if err := s.AddToken(ctx, identity.Token{ID: id, Hash: strings.Repeat(string(id)[2:], 2), Organization: scope.Organization, Member: string(p.ID), Created: now, Expires: now.Add(day)}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := s.Tokens(ctx, scope.Organization)
+	if err != nil || len(left) != 4 {
+		t.Errorf("%d are left, %v", len(left), err)
+	}
+	for _, k := range left {
+		if strings.Contains(ids[k.ID], "long ago") {
+			t.Errorf("one is left that is %s", ids[k.ID])
+		}
+	}
+}

@@ -150,9 +150,17 @@ func (s *Store) AddToken(ctx context.Context, t identity.Token) error {
 	return s.change(ctx, "store.AddToken", func(tx *sql.Tx) error { return addToken(ctx, tx, t) })
 }
 
+// tokenKept is how long one is kept that counts no more, for who looks what it was.
+// Source: docs/SPECIFICATION.md, "Identity".
+const tokenKept = 90 * 24 * time.Hour
+
 func addToken(ctx context.Context, tx *sql.Tx, t identity.Token) error {
 	body, err := json.Marshal(t)
 	if err != nil {
+		return err
+	}
+	old := stamp(t.Created.Add(-tokenKept))
+	if _, err := tx.ExecContext(ctx, `DELETE FROM token WHERE organization = ? AND (expires < ? OR revoked <> '' AND revoked < ?)`, t.Organization, old, old); err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)`,
