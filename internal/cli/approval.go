@@ -82,6 +82,7 @@ func (a answers) showQuestion(q cofferdam.Question) error {
 		{"policy", string(q.Policy)},
 		{"target", q.Target},
 		{"people", fmt.Sprintf("%d of %d have answered", len(q.Answers), q.Needs)},
+		{"answered", strings.Join(answered(q), "; ")},
 		{"waits", left(q)},
 		{"digest", string(q.Hash)},
 		{"size", fmt.Sprintf("%d bytes, %d of them below", q.Size, len(q.Bytes))},
@@ -102,6 +103,25 @@ func (a answers) showQuestion(q cofferdam.Question) error {
 		return err
 	}
 	return nil
+}
+
+// answered says who said what, when, and what showed that it was them.
+func answered(q cofferdam.Question) (all []string) {
+	for _, w := range q.Answers {
+		s := "no"
+		if w.Allow {
+			s = "yes"
+		}
+		s += " by " + w.By.String() + " with " + w.Proof + " at " + stamp(w.Time)
+		if w.Bounds != nil {
+			s += ", which opens " + told(*w.Bounds)
+		}
+		if w.Comment != "" {
+			s += fmt.Sprintf(" (%s)", clean(w.Comment))
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // shownBlanks is how many blanks in a row are shown as they are: more of them move

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type progress struct {
 	note    string // what the agent did last
 	next    map[cofferdam.SessionID]uint64
 	refused int
+	helped  []string                     // entries for which the command that opens them was shown
 	seen    bool                         // a state was printed
 	plain   map[cofferdam.SessionID]bool // its agent says nothing in events, only in its output
 	cost    string                       // what the agent says it spent so far
@@ -186,6 +188,7 @@ func (p *progress) happened(e cofferdam.Event) {
 		p.refused++
 		if p.refused <= maxRefused {
 			p.print(fmt.Sprintf("%s refused %s %s by %s: %s", p.task.Short(), e.Kind, e.Resource, e.Rule, e.Reason))
+			p.help(e)
 		} else if p.refused == maxRefused+1 {
 			p.print(p.task.Short() + " more refusals are in the trace")
 		}
@@ -209,6 +212,16 @@ func (p *progress) happened(e cofferdam.Event) {
 	if p.live {
 		p.rewrite()
 	}
+}
+
+// help says once how a person lets the task have what it was refused.
+func (p *progress) help(e cofferdam.Event) {
+	command, entry := letIn(p.task, e)
+	if command == "" || slices.Contains(p.helped, entry) {
+		return
+	}
+	p.helped = append(p.helped, entry) // no more than maxRefused
+	p.print(fmt.Sprintf("%s hint: to let it in for this task: %s", p.task.Short(), command))
 }
 
 // acted notes what the agent does, as it tells it.
