@@ -3,12 +3,15 @@
 // then answers questions without I/O, without state and without looking at the
 // text of any command.
 //
-// A Set has layers: what is built in together with what the session was given,
-// the organisation's document, the project's, and what the task and the
-// repository narrow. Each is judged by itself and the most restrictive answer
-// counts, so no layer can open what another one closes. The invariant: default
-// deny, and a deny beats every permit. What is ambiguous, unknown or unreadable
-// is refused when the Set is made, never skipped.
+// What gives is one judgement (Set.core): the built-in rules, the operator's text,
+// what the organisation allows, the project's document and what the session was
+// given. What takes away is a list of layers over it (Set.layers): the
+// organisation, classes, a task's scope, the repository's file. Each of those is
+// judged by itself and gives nothing. The most restrictive answer of all counts,
+// so no part opens what another one closes. What a person opened for a while is
+// asked last, about what no rule denies. The invariant: default deny, and a deny
+// beats every permit. What is ambiguous, unknown or unreadable is refused when the
+// Set is made, never skipped.
 //
 // # Splices
 //

@@ -155,3 +155,40 @@ func TestDocumentsThatCannotBeReadStartNothing(t *testing.T) {
 		t.Error("a box was connected")
 	}
 }
+
+// Hosts of the operator's file are for the tasks of every organisation, and within
+// the limit of each: docs/policy.md says so.
+func TestTheOperatorsHostsAreForAllWithinTheirLimits(t *testing.T) {
+	b := newBench(t, func(o *session.Options) {
+		o.Allow, o.Presets = []string{"mirror.test", "preset:tools"}, map[string][]string{"tools": {"tools.test"}}
+	})
+	for _, c := range []struct {
+		organization cofferdam.OrganizationID
+		text         string
+		want         map[cofferdam.Host]bool
+	}{
+		{"o-1", "", map[cofferdam.Host]bool{"mirror.test": true, "tools.test": true}},
+		{"o-2", "", map[cofferdam.Host]bool{"mirror.test": true, "tools.test": true}},
+		{"o-3", "[egress]\nlimit = [\"tools.test\"]\n", map[cofferdam.Host]bool{"mirror.test": false, "tools.test": true}},
+		{"o-4", "[egress]\nlimit = []\n", map[cofferdam.Host]bool{"mirror.test": false, "tools.test": false}},
+	} {
+		docs := &papers{}
+		docs.write(t, c.text, "")
+		p := b.plan("true")
+		p.Scope.Organization = c.organization
+		g, err := b.runner.Grant(t.Context(), p, docs.docs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := policy.New(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for host, want := range c.want {
+			d := set.Decide(policy.Query{Action: policy.HTTP, Host: host, Port: 443, Method: "GET", Path: "/"})
+			if (d.Verdict == cofferdam.Allowed) != want {
+				t.Errorf("%s, %s: %s by %s", c.organization, host, d.Verdict, d.Rule)
+			}
+		}
+	}
+}
