@@ -51,6 +51,9 @@ func mayMove(from, to cofferdam.TaskState) error {
 	return fmt.Errorf("a task that is %s cannot become %s", from, to)
 }
 
+// MayRetry says whether a task in this state can have another attempt.
+func MayRetry(s cofferdam.TaskState) bool { return mayMove(s, cofferdam.Queued) == nil }
+
 // Do is what has to be done next for a task.
 type Do string
 

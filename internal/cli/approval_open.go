@@ -112,12 +112,23 @@ func (a answers) showWords(q cofferdam.Question) error {
 	return err
 }
 
+// countsFrom says from when on an opening counts if no session of the task runs.
+func countsFrom(t cofferdam.Task) string {
+	switch {
+	case t.State.Ended(), t.State == cofferdam.InReview:
+		return fmt.Sprintf("; none of its sessions runs: it counts for cofferdam task retry %s, if that begins until then", t.Short())
+	case t.State == cofferdam.Queued, t.State == cofferdam.Preparing:
+		return "; it counts from when its session begins"
+	}
+	return ""
+}
+
 func newApprovalOpen(a *app) *cobra.Command {
 	var r cofferdam.OpenRequest
 	var f openFlags
 	c := &cobra.Command{
 		Use: "open TASK ENTRY", Short: "Open one host for the rest of a task", Args: exactly("TASK", "ENTRY"),
-		Long: "Open one entry for the rest of a task that has not ended, such as a host that it was refused: for a time and, with --uses and --bytes, for a number of " +
+		Long: "Open one entry for the rest of a task, such as a host that it was refused, also for its next attempt: for a time and, with --uses and --bytes, for a number of " +
 			"requests or of bytes. It counts at once. What a rule denies stays denied, and what is beyond a limit of the policy nobody opens. A person does this at a " +
 			"terminal and proves with a password or a code that they are there." + calling(9),
 		Example: "  cofferdam approval open t-42 api.example.com --for 30m --uses 10 --bytes 10MB",
@@ -151,7 +162,7 @@ func newApprovalOpen(a *app) *cobra.Command {
 			if a.json {
 				return a.object(q)
 			}
-			a.say("%s is open for %s until %s", args[1], t.Short(), q.Created.Add(f.span).Local().Format(time.TimeOnly))
+			a.say("%s is open for %s until %s%s", args[1], t.Short(), stamp(q.Created.Add(f.span)), countsFrom(t))
 			return nil
 		},
 	}

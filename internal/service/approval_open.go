@@ -6,6 +6,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/policy"
+	"cofferdam/task"
 )
 
 // OpenTask opens one entry for the rest of a task, for a time and a number of
@@ -26,7 +27,7 @@ func (s *Service) OpenTask(ctx context.Context, name string, r cofferdam.OpenReq
 	if err != nil {
 		return none, err
 	}
-	if t.State.Ended() {
+	if t.State.Ended() && !task.MayRetry(t.State) {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "is " + string(t.State), Hint: "give a new task with --allow"}
 	}
 	if err := s.withinPolicy(ctx, op, a.Scope, r.Action, r.Bounds.Entry); err != nil {

@@ -66,6 +66,12 @@ func TestOpenTask(t *testing.T) {
 	if err := open(reviewer, "t-1", "", "a.acme.test"); err != nil || desk.got[1].Hash == desk.got[0].Hash {
 		t.Errorf("again: %v", err)
 	}
+	for _, rests := range []cofferdam.TaskState{cofferdam.Blocked, cofferdam.Failed, cofferdam.InReview} { // its next attempt has it
+		m.Set(task.ID, func(t *cofferdam.Task) { t.State = rests })
+		if err := open(reviewer, "t-1", "", "a.acme.test"); err != nil {
+			t.Errorf("of a task that is %s: %v", rests, err)
+		}
+	}
 	m.Set(task.ID, func(t *cofferdam.Task) { t.State = cofferdam.Done })
 	if err := open(reviewer, "t-1", "", "a.acme.test"); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("of a task that has ended: %v", err)
