@@ -35,6 +35,15 @@ type (
 	Ref    string // full git reference name, such as refs/heads/main
 )
 
+// digestPrefix names the hash of every Digest.
+const digestPrefix = "sha256:"
+
+// DigestOfSum returns a SHA-256 in the form that travels.
+func DigestOfSum(sum [32]byte) Digest { return Digest(digestPrefix + hex.EncodeToString(sum[:])) }
+
+// Hex returns the digits of d alone.
+func (d Digest) Hex() string { return strings.TrimPrefix(string(d), digestPrefix) }
+
 // NewID returns a fresh identifier with the given prefix.
 func NewID(prefix string) string {
 	var b [16]byte
@@ -315,6 +324,12 @@ type Approval struct {
 	Commit Commit    `json:"commit"`
 	By     Principal `json:"by"`
 	Time   time.Time `json:"time"`
+}
+
+// ApproveRequest is a person's word for exactly one commit.
+type ApproveRequest struct {
+	Commit Commit `json:"commit"`
+	Proof  Proof  `json:"proof"`
 }
 
 // Change is what a task wants merged: the page a person reviews.

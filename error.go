@@ -103,8 +103,15 @@ func line(text string) string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf returns the kind of the first Error in err's chain; Internal if none.
+// noKind is that of no error: none of those in Kinds.
+const noKind Kind = -1
+
+// KindOf returns the kind of the first Error in err's chain; Internal if none. Of
+// nil it is no kind at all.
 func KindOf(err error) Kind {
+	if err == nil {
+		return noKind
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Kind

@@ -35,7 +35,7 @@ type Entry struct {
 }
 
 func (c *Cache) path(d cofferdam.Digest, suffix string) string {
-	return filepath.Join(c.dir, strings.TrimPrefix(string(d), "sha256:")+suffix)
+	return filepath.Join(c.dir, d.Hex()+suffix)
 }
 
 func digestOf(path string) cofferdam.Digest {

@@ -20,7 +20,6 @@ package environment
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,8 +62,7 @@ func (d Definition) Digest() cofferdam.Digest {
 	if err != nil {
 		panic("encoding a definition: " + err.Error()) // cannot happen: it holds strings and numbers
 	}
-	sum := sha256.Sum256(text)
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(sum[:]))
+	return cofferdam.DigestOfSum(sha256.Sum256(text))
 }
 
 // Cache is a folder of images. Safe for concurrent use; one process at a time.

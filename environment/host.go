@@ -2,7 +2,6 @@ package environment
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,5 +48,5 @@ func stamp(paths ...string) cofferdam.Digest {
 			fmt.Fprintf(h, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 		}
 	}
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
+	return cofferdam.DigestOfSum([32]byte(h.Sum(nil)))
 }

@@ -21,8 +21,8 @@ const (
 // purse is what is left of the bytes of one opening, in this process. What it
 // holds is taken in the database: two processes, or two acts, never have the same.
 type purse struct {
-	caller *Caller
-	given  policy.Given
+	caller  *Caller
+	opening policy.Opening
 
 	mu    sync.Mutex
 	held  int64 // taken in the database; guarded by mu, as are those below
@@ -32,7 +32,7 @@ type purse struct {
 }
 
 // purse returns that of an opening.
-func (r *Rules) purse(c *Caller, g policy.Given) *purse {
+func (r *Rules) purse(c *Caller, g policy.Opening) *purse {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.purses == nil {
@@ -40,7 +40,7 @@ func (r *Rules) purse(c *Caller, g policy.Given) *purse {
 	}
 	p := r.purses[g.ID]
 	if p == nil {
-		p = &purse{caller: c, given: g}
+		p = &purse{caller: c, opening: g}
 		r.purses[g.ID] = p
 	}
 	return p
@@ -51,22 +51,22 @@ func (p *purse) take(ctx context.Context, n int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	used := &cofferdam.Error{
-		Op: "gateway.Handle", Kind: cofferdam.Conflict, Subject: p.given.Pattern,
-		Reason: fmt.Sprintf("the %d bytes that people opened %s for are used up", p.given.Bytes, p.given.Rule), Hint: "a person can open it again with cofferdam approval open",
+		Op: "gateway.Handle", Kind: cofferdam.Conflict, Subject: p.opening.Pattern,
+		Reason: fmt.Sprintf("the %d bytes that people opened %s for are used up", p.opening.Bytes, p.opening.Rule), Hint: "a person can open it again with cofferdam approval open",
 	}
-	if p.over || n > p.given.Bytes {
+	if p.over || n > p.opening.Bytes {
 		p.over = true
 		return used
 	}
 	need := p.spent + n - p.held
 	if need > 0 {
-		want := max(need, min(p.given.Bytes/purseShare, purseMost))
-		err := p.caller.Ask.TakeBytes(ctx, questionOf(p.given.ID), want, p.given.Bytes)
-		if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil && want > need {
+		want := max(need, min(p.opening.Bytes/purseShare, purseMost))
+		err := p.caller.Ask.TakeBytes(ctx, questionOf(p.opening.ID), want, p.opening.Bytes)
+		if cofferdam.KindOf(err) == cofferdam.Conflict && want > need {
 			want = need
-			err = p.caller.Ask.TakeBytes(ctx, questionOf(p.given.ID), want, p.given.Bytes)
+			err = p.caller.Ask.TakeBytes(ctx, questionOf(p.opening.ID), want, p.opening.Bytes)
 		}
-		if cofferdam.KindOf(err) == cofferdam.Conflict && err != nil {
+		if cofferdam.KindOf(err) == cofferdam.Conflict {
 			p.over = true
 			return used
 		}
@@ -90,7 +90,7 @@ func (p *purse) end(held, used int64) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.caller.Live), outcomeTimeout)
 	defer cancel()
-	if p.caller.Ask.TakeBytes(ctx, questionOf(p.given.ID), p.spent-p.held, p.given.Bytes) == nil {
+	if p.caller.Ask.TakeBytes(ctx, questionOf(p.opening.ID), p.spent-p.held, p.opening.Bytes) == nil {
 		p.held = p.spent // otherwise it stays taken, which opens nothing
 	}
 }
@@ -107,7 +107,7 @@ type Allowance struct {
 }
 
 // draw takes what is known ahead from an opening.
-func (a *Allowance) draw(ctx context.Context, c *Caller, g policy.Given) error {
+func (a *Allowance) draw(ctx context.Context, c *Caller, g policy.Opening) error {
 	a.Settle(0) // from the one before
 	p := c.Policy.purse(c, g)
 	if err := p.take(ctx, a.Ahead); err != nil {
@@ -139,10 +139,10 @@ func (a *Allowance) Take(ctx context.Context, n int64) error {
 		return err
 	}
 	why, hint := Explain(err)
-	if err := a.from.caller.end(ctx, a.from.given.ID, why); err != nil {
+	if err := a.from.caller.end(ctx, a.from.opening.ID, why); err != nil {
 		return err
 	}
-	return &cofferdam.Error{Op: "gateway.Take", Kind: cofferdam.Exhausted, Subject: a.from.given.Pattern, Reason: why, Hint: hint, Err: err}
+	return &cofferdam.Error{Op: "gateway.Take", Kind: cofferdam.Exhausted, Subject: a.from.opening.Pattern, Reason: why, Hint: hint, Err: err}
 }
 
 // Of returns the rule of the opening that the act takes from; "" for none.
@@ -152,7 +152,7 @@ func (a *Allowance) Of() string {
 	if a.from == nil {
 		return ""
 	}
-	return a.from.given.ID
+	return a.from.opening.ID
 }
 
 // Settle says that the act is over and used so many bytes; what it took beyond

@@ -22,7 +22,7 @@ func opened(t *testing.T, bytes int64, uses int) (*gateway.Caller, *desk) {
 		t.Fatal(err)
 	}
 	r.ID = "given.a-1"
-	if err := c.Policy.Give(policy.Given{Rule: r, Until: time.Now().Add(time.Hour), Bytes: bytes, Uses: uses}); err != nil {
+	if err := c.Policy.Give(policy.Opening{Rule: r, Until: time.Now().Add(time.Hour), Bytes: bytes, Uses: uses}); err != nil {
 		t.Fatal(err)
 	}
 	return c, d
@@ -123,7 +123,7 @@ func TestOnePersonOpensNothingForTwo(t *testing.T) {
 		}
 		r.ID = "given.a-1"
 		rules := gateway.NewRules(c.Policy.Set())
-		if err := rules.Give(policy.Given{Rule: r, Until: time.Now().Add(time.Hour), People: people}); err != nil {
+		if err := rules.Give(policy.Opening{Rule: r, Until: time.Now().Add(time.Hour), People: people}); err != nil {
 			t.Fatal(err)
 		}
 		if v := rules.Decide(request("open.test").Query).Verdict; v != want {

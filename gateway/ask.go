@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
@@ -52,77 +51,97 @@ func Show(b []byte, target string) Shown {
 }
 
 func digest(b []byte) cofferdam.Digest {
-	h := sha256.Sum256(b)
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
+	return cofferdam.DigestOfSum(sha256.Sum256(b))
+}
+
+// asking is an act that waits for people.
+type asking struct {
+	caller  *Caller
+	request Request
+	asked   cofferdam.Decision // that a person has to answer
+	base    cofferdam.Digest   // of the policy that asked
 }
 
 // ask puts an act before a person and decides anew when there is an answer: what
 // counts is the policy of that moment, which has to be the one that asked: base.
 // The answer is used up by it, and what it opens beyond this act is open then.
 func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base cofferdam.Digest) (cofferdam.Event, cofferdam.Decision, error) {
-	refuse := func(rule, reason, hint string) (cofferdam.Event, cofferdam.Decision, error) {
-		now := c.Policy.Set()
-		d.Verdict, d.Rule, d.Reason, d.Hint, d.Policy, d.Base = cofferdam.Refused, rule, reason, hint, now.Digest(), now.Base()
-		r.Query = policy.Query{}
-		e, err := record(ctx, c, r, d)
-		return e, d, err
-	}
+	a := asking{c, r, d, base}
 	if c.Ask == nil {
-		return refuse(RuleNobody, "a person would have to allow it, and there is nobody to ask here", "run it as a task of a server")
+		return a.refuse(ctx, RuleNobody, "a person would have to allow it, and there is nobody to ask here", "run it as a task of a server")
 	}
 	shown := Show(nil, "")
 	if r.Show != nil {
 		var err error
 		if shown, err = r.Show(ctx); err != nil {
 			reason, hint := Explain(err)
-			return refuse(RuleUnshown, "a person would have to see it whole: "+reason, hint)
+			return a.refuse(ctx, RuleUnshown, "a person would have to see it whole: "+reason, hint)
 		}
 	}
 	if _, err := c.Budget.Reserve(budget.Amount{Approvals: 1}); err != nil {
 		reason, hint := Explain(err)
-		return refuse(cofferdam.RuleBudget, reason, hint)
+		return a.refuse(ctx, cofferdam.RuleBudget, reason, hint)
 	}
-	q := question(c, r, d, shown)
-	q, err := c.Ask.Ask(ctx, q)
-	if cofferdam.KindOf(err) == cofferdam.Denied && err != nil {
+	q, err := c.Ask.Ask(ctx, question(c, r, d, shown))
+	if cofferdam.KindOf(err) == cofferdam.Denied {
 		reason, hint := Explain(err)
-		return refuse(RuleAnswer, reason, hint)
+		return a.refuse(ctx, RuleAnswer, reason, hint)
 	}
 	if err != nil {
 		return cofferdam.Event{}, d, err
 	}
-	g, opens, err := Opening(q)
+	opening, opens, err := OpeningOf(q)
 	if err == nil && opens {
-		err = c.Policy.Give(g)
+		err = c.Policy.Give(opening)
 	}
-	if r.Proposes != nil && (err != nil || !opens) {
-		return refuse(RuleAnswer, "people allowed it, and opened nothing", "ask again")
+	switch {
+	case r.Proposes != nil && (err != nil || !opens):
+		return a.refuse(ctx, RuleAnswer, "people allowed it, and opened nothing", "ask again")
+	case r.Proposes != nil:
+		a.request.propose(opening)
+	case err != nil: // the one act may pass all the same
+		a.request.Fields = with(r.Fields, fieldUnopened, err.Error())
 	}
-	if r.Proposes != nil { // what counts is whether the host is open now; to say so takes no act of the opening
-		r.Proposes.Opened, r.Proposes, r.Query.Action = g, nil, policy.Connect
-	}
-	if err != nil { // the one act may pass all the same
-		r.Fields = with(r.Fields, fieldUnopened, err.Error())
-	}
-	again, now, err := decide(ctx, c, r)
+	return a.answered(ctx, q)
+}
+
+// propose turns a proposal that people agreed to into the question whether the
+// host is open now: to ask that takes no act of the opening.
+func (r *Request) propose(opening policy.Opening) {
+	r.Proposes.Opened = opening
+	r.Proposes, r.Query.Action = nil, policy.Connect
+}
+
+// answered decides anew about an act that people allowed, and uses their answer up.
+func (a asking) answered(ctx context.Context, q cofferdam.Question) (cofferdam.Event, cofferdam.Decision, error) {
+	d, now, err := decide(ctx, a.caller, a.request)
 	switch {
 	case err != nil:
-		return cofferdam.Event{}, d, err
-	case again.Verdict == cofferdam.Refused:
-		return refuse(again.Rule, again.Reason, again.Hint)
-	case now != base && again.Verdict == cofferdam.Asked:
-		return refuse(RuleMoved, "the policy was changed while a person was asked", "try again: it is asked anew")
-	default:
-		d = again
+		return cofferdam.Event{}, a.asked, err
+	case d.Verdict == cofferdam.Refused:
+		return a.refuse(ctx, d.Rule, d.Reason, d.Hint)
+	case now != a.base && d.Verdict == cofferdam.Asked:
+		return a.refuse(ctx, RuleMoved, "the policy was changed while a person was asked", "try again: it is asked anew")
 	}
-	if err := c.Ask.Use(ctx, q.ID, q.Hash); err != nil {
+	if err := a.caller.Ask.Use(ctx, q.ID, q.Hash); err != nil {
 		reason, hint := Explain(err)
-		return refuse(RuleAnswer, reason, hint)
+		a.asked = d
+		return a.refuse(ctx, RuleAnswer, reason, hint)
 	}
 	d.Verdict = cofferdam.Allowed
+	r := a.request
 	r.Fields = with(r.Fields, cofferdam.FieldAnswer, string(q.ID), cofferdam.FieldAnswers, people(q))
 	r.Durable, r.Query = true, policy.Query{} // policy's own answer is on record: that it asked
-	e, err := record(ctx, c, r, d)
+	e, err := record(ctx, a.caller, r, d)
+	return e, d, err
+}
+
+// refuse puts on record that the act does not happen, by the policy of now.
+func (a asking) refuse(ctx context.Context, rule, reason, hint string) (cofferdam.Event, cofferdam.Decision, error) {
+	now, d, r := a.caller.Policy.Set(), a.asked, a.request
+	d.Verdict, d.Rule, d.Reason, d.Hint, d.Policy, d.Base = cofferdam.Refused, rule, reason, hint, now.Digest(), now.Base()
+	r.Query = policy.Query{}
+	e, err := record(ctx, a.caller, r, d)
 	return e, d, err
 }
 

@@ -178,7 +178,7 @@ func give(t *testing.T, c *gateway.Caller, host string) {
 		t.Fatal(err)
 	}
 	rules[0].ID = "given-" + host
-	if err := c.Policy.Give(policy.Given{Rule: rules[0], Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := c.Policy.Give(policy.Opening{Rule: rules[0], Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"cofferdam/policy"
 )
 
-// Opening returns what the answers to a question open beyond its one act; false
+// OpeningOf returns what the answers to a question open beyond its one act; false
 // if they open nothing. Of two people both have to open the same, and the
 // narrower bounds count.
-func Opening(q cofferdam.Question) (policy.Given, bool, error) {
+func OpeningOf(q cofferdam.Question) (policy.Opening, bool, error) {
 	var b cofferdam.Bounds
 	var at time.Time
 	n := 0
 	for _, a := range q.Answers {
 		if !a.Allow || a.Bounds == nil || n > 0 && a.Bounds.Entry != b.Entry {
-			return policy.Given{}, false, nil
+			return policy.Opening{}, false, nil
 		}
 		if n == 0 {
 			b = *a.Bounds
@@ -37,14 +37,14 @@ func Opening(q cofferdam.Question) (policy.Given, bool, error) {
 		n++
 	}
 	if n == 0 || q.State != cofferdam.QuestionAllowed {
-		return policy.Given{}, false, nil
+		return policy.Opening{}, false, nil
 	}
 	r, err := policy.ParseOpening(q.Action, b.Entry)
 	if err != nil {
-		return policy.Given{}, false, err
+		return policy.Opening{}, false, err
 	}
 	r.ID = cofferdam.RuleGiven + string(q.ID)
-	return policy.Given{
+	return policy.Opening{
 		Rule: r, Until: at.Add(time.Duration(b.Seconds * float64(time.Second))), Uses: b.Uses, Bytes: b.Bytes, People: n, Reason: people(q) + " by " + string(q.ID),
 	}, true, nil
 }
@@ -60,8 +60,8 @@ func decide(ctx context.Context, c *Caller, r Request) (cofferdam.Decision, coff
 		if r.Proposes != nil {
 			return proposed(set, d, r.Proposes), set.Base(), nil
 		}
-		g, given := set.Given(d.Rule)
-		if d.Verdict != cofferdam.Allowed || !given || !counts(r.Query) {
+		g, opened := set.Opening(d.Rule)
+		if d.Verdict != cofferdam.Allowed || !opened || !counts(r.Query) {
 			return d, set.Base(), nil
 		}
 		why, err := draw(ctx, c, r, g)
@@ -78,7 +78,7 @@ func decide(ctx context.Context, c *Caller, r Request) (cofferdam.Decision, coff
 }
 
 // draw takes from an opening what an act needs of it; why it cannot otherwise.
-func draw(ctx context.Context, c *Caller, r Request, g policy.Given) (why string, err error) {
+func draw(ctx context.Context, c *Caller, r Request, g policy.Opening) (why string, err error) {
 	if g.Uses == 0 && g.Bytes == 0 {
 		return "", nil
 	}
@@ -102,7 +102,7 @@ func draw(ctx context.Context, c *Caller, r Request, g policy.Given) (why string
 
 // conflicting returns why something is used up, or that it is another error.
 func conflicting(err error) (string, error) {
-	if err != nil && cofferdam.KindOf(err) == cofferdam.Conflict {
+	if cofferdam.KindOf(err) == cofferdam.Conflict {
 		why, _ := Explain(err)
 		return why, nil
 	}

@@ -84,14 +84,14 @@ func TestOpening(t *testing.T) {
 		"not allowed yet": {cofferdam.QuestionOpen, []cofferdam.Answer{says("ann", true, bounds("a.test", 60, 0))}, false, 0, 0},
 		"nobody":          {cofferdam.QuestionAllowed, nil, false, 0, 0},
 	} {
-		g, opens, err := gateway.Opening(cofferdam.Question{ID: "a-1", Action: policy.HTTP, State: c.state, Answers: c.answers})
+		g, opens, err := gateway.OpeningOf(cofferdam.Question{ID: "a-1", Action: policy.HTTP, State: c.state, Answers: c.answers})
 		if err != nil || opens != c.opens || opens && (g.ID != "given.a-1" || g.Pattern != "a.test" || g.Uses != c.uses || g.Until.Sub(at).Seconds() != c.seconds) {
 			t.Errorf("%s: %v, %v, %+v", name, err, opens, g)
 		}
 	}
 	for _, entry := range []string{"", "*", "splice:a.test", "preset:npm", "https://a.test", "a.test/x", "localhost", "10.0.0.1"} {
 		q := cofferdam.Question{ID: "a-1", Action: policy.HTTP, State: cofferdam.QuestionAllowed, Answers: []cofferdam.Answer{says("ann", true, bounds(entry, 60, 0))}}
-		if g, opens, err := gateway.Opening(q); err == nil || opens {
+		if g, opens, err := gateway.OpeningOf(q); err == nil || opens {
 			t.Errorf("%q opens %+v", entry, g)
 		}
 	}

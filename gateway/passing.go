@@ -11,9 +11,9 @@ import (
 
 // passing is an act that was let through and is under way.
 type passing struct {
-	query policy.Query
-	given policy.Given // by what people opened it passes; zero for none
-	stop  context.CancelCauseFunc
+	query   policy.Query
+	opening policy.Opening // by what people opened it passes; zero for none
+	stop    context.CancelCauseFunc
 }
 
 // errMoved is why an act ends that policy refuses by now.
@@ -27,7 +27,7 @@ func (r *Rules) pass(ctx context.Context, q policy.Query, d cofferdam.Decision) 
 	ctx, stop := context.WithCancelCause(ctx)
 	p := &passing{query: q, stop: stop}
 	s := r.Set()
-	p.given, _ = s.Given(d.Rule)
+	p.opening, _ = s.Opening(d.Rule)
 	r.mu.Lock()
 	if r.under == nil {
 		r.under = map[*passing]struct{}{}
@@ -53,8 +53,8 @@ func (r *Rules) still(s *policy.Set, p *passing) bool {
 	if d.Verdict != cofferdam.Refused {
 		return true
 	}
-	_, there := s.Given(p.given.ID)
-	return p.given.ID != "" && !there && d.Rule == policy.DefaultDeny && !s.Locked(p.query) && r.now().Before(p.given.Until)
+	_, there := s.Opening(p.opening.ID)
+	return p.opening.ID != "" && !there && d.Rule == policy.DefaultDeny && !s.Locked(p.query) && r.now().Before(p.opening.Until)
 }
 
 // moved ends what is under way and refused by now.
@@ -82,7 +82,7 @@ func (r *Rules) arm() {
 	}
 	next := r.held.Load().Expires()
 	for p := range r.under {
-		if at := p.given.Until; !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		if at := p.opening.Until; !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}

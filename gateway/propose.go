@@ -16,13 +16,13 @@ const RuleProposal = "proposal"
 type Proposal struct {
 	Rule   policy.Rule      // of an entry that names one host
 	Bounds cofferdam.Bounds // all of them
-	Opened policy.Given     // what the answer opened; set when it has passed
+	Opened policy.Opening   // what the answer opened; set when it has passed
 }
 
 // proposed turns the answer of policy about a host into that about opening it:
 // what is denied or limited is refused as it is, all else a person answers.
 func proposed(s *policy.Set, d cofferdam.Decision, p *Proposal) cofferdam.Decision {
-	if reason, hint := s.Closed(p.Rule); reason != "" {
+	if reason, hint := s.WhyLocked(p.Rule); reason != "" {
 		if d.Verdict != cofferdam.Refused || d.Rule == policy.DefaultDeny {
 			d.Rule = RuleProposal
 		}
@@ -30,9 +30,9 @@ func proposed(s *policy.Set, d cofferdam.Decision, p *Proposal) cofferdam.Decisi
 		return d
 	}
 	by, _, written := s.Rule(d.Rule)
-	_, given := s.Given(d.Rule)
+	_, opened := s.Opening(d.Rule)
 	switch {
-	case d.Verdict == cofferdam.Allowed && (given || !written || len(by.Methods)+len(by.Paths) == 0):
+	case d.Verdict == cofferdam.Allowed && (opened || !written || len(by.Methods)+len(by.Paths) == 0):
 		d.Verdict, d.Rule, d.Reason, d.Hint = cofferdam.Refused, RuleProposal, fmt.Sprintf("there is nothing to ask: %s is allowed already", p.Rule), "send the request"
 	case d.Verdict != cofferdam.Refused || d.Rule == policy.DefaultDeny:
 		d.Verdict, d.Rule, d.Reason = cofferdam.Asked, RuleProposal, "an agent asks for it"
@@ -55,7 +55,7 @@ func (c *Caller) hint(r Request, d cofferdam.Decision) cofferdam.Decision {
 	if err != nil || strings.HasPrefix(rule.Pattern, "*") {
 		return d
 	}
-	if reason, _ := c.Policy.Set().Closed(rule); reason == "" {
+	if reason, _ := c.Policy.Set().WhyLocked(rule); reason == "" {
 		d.Hint += fmt.Sprintf(`; if the work needs it, ask a person and wait: curl -d '{"entry":"%s","why":"..."}' http://%s/`, entry, PolicyHost)
 	}
 	return d

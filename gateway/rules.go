@@ -51,11 +51,11 @@ func (r *Rules) Set() *policy.Set {
 
 // Give opens what a person's answer opens. It is an Invalid error if the rule is
 // none, or its id is taken.
-func (r *Rules) Give(given policy.Given) error {
+func (r *Rules) Give(opening policy.Opening) error {
 	for {
 		s := r.Set()
 		g := s.Grant()
-		g.Given, g.At = append(append([]policy.Given{}, g.Given...), given), r.now()
+		g.Openings, g.At = append(append([]policy.Opening{}, g.Openings...), opening), r.now()
 		next, err := policy.New(g)
 		if err != nil {
 			return err
@@ -70,13 +70,13 @@ func (r *Rules) Give(given policy.Given) error {
 // start; what people opened since stays, beside what g has of that. An error
 // leaves it as it was.
 func (r *Rules) Replace(g policy.Grant) error {
-	stored := g.Given
+	stored := g.Openings
 	for {
 		s := r.Set()
-		g.Given, g.At = slices.Clone(s.Grant().Given), r.now()
+		g.Openings, g.At = slices.Clone(s.Grant().Openings), r.now()
 		for _, o := range stored {
-			if _, there := s.Given(o.ID); !there {
-				g.Given = append(g.Given, o)
+			if _, there := s.Opening(o.ID); !there {
+				g.Openings = append(g.Openings, o)
 			}
 		}
 		next, err := policy.New(g)
@@ -105,7 +105,7 @@ func (r *Rules) end(id string) {
 	for {
 		s := r.Set()
 		g := s.Grant()
-		g.Given, g.At = slices.DeleteFunc(slices.Clone(g.Given), func(o policy.Given) bool { return o.ID == id }), r.now()
+		g.Openings, g.At = slices.DeleteFunc(slices.Clone(g.Openings), func(o policy.Opening) bool { return o.ID == id }), r.now()
 		next, err := policy.New(g)
 		if err != nil || r.held.CompareAndSwap(s, next) { // less of what compiled before always compiles
 			return

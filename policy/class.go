@@ -3,7 +3,6 @@ package policy
 import (
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strings"
@@ -67,8 +66,7 @@ func ClassNamed(name string) (Class, error) {
 }
 
 func textDigest(text string) cofferdam.Digest {
-	h := sha256.Sum256([]byte(text))
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
+	return cofferdam.DigestOfSum(sha256.Sum256([]byte(text)))
 }
 
 // baseFile is the text of a class in a document that is kept.

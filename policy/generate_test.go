@@ -196,7 +196,7 @@ func (g generator) grant(t testing.TB, d policy.Documents) policy.Grant {
 			t.Fatal(err)
 		}
 		rule.ID = "given-1"
-		out.Given = []policy.Given{{Rule: rule, Until: now.Add(time.Hour)}}
+		out.Openings = []policy.Opening{{Rule: rule, Until: now.Add(time.Hour)}}
 	}
 	return out.Under(d)
 }

@@ -71,6 +71,11 @@ type judgement struct {
 	asks    asking
 }
 
+// denied says whether a rule refuses it, other than because nothing permits it.
+func (j judgement) denied() bool {
+	return j.verdict == cofferdam.Refused && j.rule != DefaultDeny
+}
+
 // asking is a rule that asks and as many people as it wants, whether it decided or
 // not: of several the one that wants most.
 type asking struct {

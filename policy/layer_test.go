@@ -164,19 +164,19 @@ func TestGivenByAPerson(t *testing.T) {
 	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	org := doc(t, "organisation", "[egress]\ndeny = [\"paste.test\"]\nlimit = [\"*.acme.test\", \"paste.test\", \"asked.test\"]\n")
 	project := doc(t, "project", "[egress]\nask = [\"asked.test\"]\ndeny = [\"never.acme.test\"]\n")
-	given := func(until time.Time, hosts ...string) (all []Given) {
+	given := func(until time.Time, hosts ...string) (all []Opening) {
 		for i, h := range hosts {
 			r, err := parseRule(h)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.ID = fmt.Sprintf("given-%d", i+1)
-			all = append(all, Given{Rule: r, Until: until})
+			all = append(all, Opening{Rule: r, Until: until})
 		}
 		return all
 	}
 	hosts := []string{"once.acme.test", "asked.test", "never.acme.test", "paste.test", "stranger.test"}
-	g := Grant{Organization: &org, Project: &project, Given: given(now.Add(time.Hour), hosts...), At: now}
+	g := Grant{Organization: &org, Project: &project, Openings: given(now.Add(time.Hour), hosts...), At: now}
 	s := mustCompile(t, g)
 	for i, want := range []cofferdam.Verdict{cofferdam.Allowed, cofferdam.Allowed, cofferdam.Refused, cofferdam.Refused, cofferdam.Refused} {
 		d := s.Decide(get(t, "https://"+hosts[i]+"/"))
@@ -192,7 +192,7 @@ func TestGivenByAPerson(t *testing.T) {
 		t.Errorf("after its time: %+v", d)
 	}
 	g.At = time.Time{}
-	g.Given[0].Until = time.Time{}
+	g.Openings[0].Until = time.Time{}
 	if d := mustCompile(t, g).Decide(get(t, "https://once.acme.test/")); d.Verdict != cofferdam.Refused {
 		t.Errorf("without a time: %+v", d)
 	}

@@ -74,7 +74,7 @@ func TestEveryPartAgainstEveryOther(t *testing.T) {
 		}
 		return s.Decide(q)
 	}
-	opened := Given{Rule: Rule{ID: cofferdam.RuleGiven + "q-1", Pattern: "a.test", Origin: "a.test", Effect: Allow}, Until: at.Add(time.Hour)}
+	opened := Opening{Rule: Rule{ID: cofferdam.RuleGiven + "q-1", Pattern: "a.test", Origin: "a.test", Effect: Allow}, Until: at.Add(time.Hour)}
 	all := parts(t)
 	for _, one := range all {
 		if one.gives == nil {
@@ -105,7 +105,7 @@ func TestEveryPartAgainstEveryOther(t *testing.T) {
 				if d := verdict(g); d.Verdict != c.want {
 					t.Errorf("%s gives, %s %s: %s by %s, not %s", one.name, other.name, c.how, d.Verdict, d.Rule, c.want)
 				}
-				g.Given = []Given{opened}
+				g.Openings = []Opening{opened}
 				if d := verdict(g); d.Verdict != c.with {
 					t.Errorf("%s gives, %s %s, a person opened it: %s by %s, not %s", one.name, other.name, c.how, d.Verdict, d.Rule, c.with)
 				}

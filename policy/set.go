@@ -39,18 +39,18 @@ type Grant struct {
 	Organization *Document `json:",omitempty"` // locks: what it denies nobody opens, and its limit bounds all the rest
 	Project      *Document `json:",omitempty"`
 	Narrowing    []Document
-	Given        []Given
-	At           time.Time `json:"-"` // when it is compiled; the zero time lets nothing be log-only and no answer of a person count
+	Openings     []Opening `json:"Given"` // as it is in digests
+	At           time.Time `json:"-"`     // when it is compiled; the zero time lets nothing be log-only and no answer of a person count
 }
 
 // Set is a compiled policy. It is immutable and safe for concurrent use.
 type Set struct {
 	grant   Grant
 	digest  cofferdam.Digest
-	base    cofferdam.Digest // without Given
+	base    cofferdam.Digest // without Openings
 	core    *layer           // built in, operator, project and what the session was given
 	layers  []*layer         // the organisation's and those that narrow, the organisation's first
-	given   *layer           // nil for none
+	opened  *layer           // nil for none
 	self    cedar.Entity
 	hints   hints
 	read    index // of the grant's Read
@@ -67,7 +67,7 @@ func New(g Grant) (*Set, error) {
 		return nil, badPolicy(fmt.Errorf("the text is larger than %d bytes", maxOperator))
 	}
 	taken := map[cedar.PolicyID]bool{DefaultDeny: true, BadName: true, BadRule: true, BadArgs: true}
-	for _, step := range []func(map[cedar.PolicyID]bool) error{s.compileCore, s.compileOver, s.compileNarrowing, s.compileGiven} {
+	for _, step := range []func(map[cedar.PolicyID]bool) error{s.compileCore, s.compileOver, s.compileNarrowing, s.compileOpenings} {
 		if err := step(taken); err != nil {
 			return nil, badPolicy(err)
 		}
@@ -75,7 +75,7 @@ func New(g Grant) (*Set, error) {
 	s.self, s.hints, s.read = g.entity(), s.grant.hints(), newIndex(s.grant.Read)
 	s.digest = s.grant.digest()
 	bare := s.grant
-	bare.Given = nil
+	bare.Openings = nil
 	s.base = bare.digest()
 	return s, nil
 }
@@ -185,9 +185,9 @@ func (s *Set) compileNarrowing(taken map[cedar.PolicyID]bool) error {
 	return nil
 }
 
-func (s *Set) compileGiven(taken map[cedar.PolicyID]bool) error {
+func (s *Set) compileOpenings(taken map[cedar.PolicyID]bool) error {
 	var rules []Rule
-	for _, g := range s.grant.Given {
+	for _, g := range s.grant.Openings {
 		if !g.Until.After(s.grant.At) || s.grant.beyond(g.Rule) != "" { // a limit that became narrower ends what it does not cover
 			continue
 		}
@@ -199,7 +199,7 @@ func (s *Set) compileGiven(taken map[cedar.PolicyID]bool) error {
 		return nil
 	}
 	var err error
-	s.given, err = newLayer("given", rules, "", taken)
+	s.opened, err = newLayer("given", rules, "", taken)
 	return err
 }
 
@@ -251,7 +251,7 @@ func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 // for Cedar text and rules that are built in.
 func (s *Set) Rule(id string) (r Rule, in string, ok bool) {
 	id = strings.TrimSuffix(id, knownNote)
-	for _, l := range append([]*layer{s.core, s.given}, s.layers...) {
+	for _, l := range append([]*layer{s.core, s.opened}, s.layers...) {
 		for ; l != nil; l = l.quiet {
 			if i := slices.IndexFunc(l.rules, func(r Rule) bool { return r.ID == id }); i >= 0 {
 				return l.rules[i], l.name, true
@@ -356,8 +356,8 @@ func (s *Set) judge(q Query) (j judgement, would string) {
 		j.people = asks.people
 	}
 	j.asks = asks
-	if s.given != nil && liftable(j) && !s.Locked(q) {
-		if g := s.given.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, asks.people) {
+	if s.opened != nil && j.verdict != cofferdam.Allowed && !j.denied() && !s.Locked(q) {
+		if g := s.opened.judge(q, s.self); g.verdict == cofferdam.Allowed && s.enough(g.rule, asks.people) {
 			return g, would
 		}
 	}
@@ -370,26 +370,23 @@ func (s *Set) ours(q Query) bool {
 	return q.Action == Resolve && (strings.HasSuffix("."+string(q.Host), ownSuffix) || s.grant.Provider != "" && q.Host == s.grant.Provider)
 }
 
-// liftable says whether a person's answer counts: nothing denies it.
-func liftable(j judgement) bool {
-	return j.verdict == cofferdam.Asked || j.verdict == cofferdam.Refused && j.rule == DefaultDeny
-}
-
 // enough says whether as many people opened something as a rule wants for it.
 func (s *Set) enough(rule string, people int) bool {
-	g, _ := s.Given(rule)
+	g, _ := s.Opening(rule)
 	return max(g.People, 1) >= people
 }
 
-// Locked says whether a limit of the organisation's or of a class leaves q out, or
-// a layer denies it: no answer of a person and no rule of a project lets it pass.
+// Locked says whether q is denied, or beyond a limit of the organisation's or of a
+// class. Denied is what a rule refuses, beyond a limit what none of its entries
+// covers; what is neither, and is refused because nothing permits it, or asked
+// about, a person's answer opens.
 func (s *Set) Locked(q Query) bool {
-	if j := s.core.judge(q, s.self); j.verdict == cofferdam.Refused && j.rule != DefaultDeny {
+	if s.core.judge(q, s.self).denied() {
 		return true
 	}
 	for _, l := range s.layers {
 		j := l.judge(q, s.self)
-		if j.verdict == cofferdam.Refused && (j.rule != DefaultDeny || l.locks) {
+		if j.denied() || j.verdict == cofferdam.Refused && l.locks {
 			return true
 		}
 	}
@@ -421,7 +418,7 @@ func (l *layer) wouldRefuse(q Query, self cedar.Entity, before string) string {
 // rank orders answers: the higher one counts.
 func rank(j judgement) int {
 	switch {
-	case j.verdict == cofferdam.Refused && j.rule != DefaultDeny:
+	case j.denied():
 		return 3
 	case j.verdict == cofferdam.Refused:
 		return 2

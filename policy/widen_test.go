@@ -13,13 +13,13 @@ import (
 // leaves alone.
 func TestNothingBelowOpensWhatIsClosedAbove(t *testing.T) {
 	at := time.Now()
-	given := func(entry string, people int) []Given {
+	given := func(entry string, people int) []Opening {
 		r, err := ParseOpening(HTTP, entry)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.ID = "given.a-1"
-		return []Given{{Rule: r, Until: at.Add(time.Hour), People: people}}
+		return []Opening{{Rule: r, Until: at.Add(time.Hour), People: people}}
 	}
 	two := "[[egress.rule]]\nid = \"two\"\neffect = \"ask\"\nhosts = [\"a.test\"]\npeople = 2\n"
 	spliced := Query{Action: Connect, Host: "a.test", Port: 443, Splice: true}
@@ -27,7 +27,7 @@ func TestNothingBelowOpensWhatIsClosedAbove(t *testing.T) {
 		name         string
 		organization string
 		project      string
-		given        []Given
+		given        []Opening
 		q            Query
 		want         cofferdam.Verdict
 	}{
@@ -45,7 +45,7 @@ func TestNothingBelowOpensWhatIsClosedAbove(t *testing.T) {
 		{"a method that some servers read as a denied one", "", "[egress]\nallow = [\"a.test\"]\n[[egress.rule]]\nid = \"d\"\neffect = \"deny\"\nhosts = [\"a.test\"]\nmethods = [\"POST\"]\n", nil, Query{Action: HTTP, Host: "a.test", Port: 443, Method: "Post", Path: "/"}, cofferdam.Refused},
 		{"another one", "", "[egress]\nallow = [\"a.test\"]\n[[egress.rule]]\nid = \"d\"\neffect = \"deny\"\nhosts = [\"a.test\"]\nmethods = [\"POST\"]\n", nil, Query{Action: HTTP, Host: "a.test", Port: 443, Method: "Put", Path: "/"}, cofferdam.Allowed},
 	} {
-		g := Grant{Given: c.given, At: at}
+		g := Grant{Openings: c.given, At: at}
 		if c.organization != "" {
 			d := doc(t, OrganizationName, c.organization)
 			g.Organization = &d

@@ -57,9 +57,7 @@ func (t *Tree) Clone() Tree {
 // DigestOf returns the SHA-256 of p in the form that travels.
 func DigestOf(p []byte) cofferdam.Digest { return digest(sha256.Sum256(p)) }
 
-func digest(h Hash) cofferdam.Digest {
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h[:]))
-}
+func digest(h Hash) cofferdam.Digest { return cofferdam.DigestOfSum(h) }
 
 func parseDigest(d cofferdam.Digest) (h Hash, err error) {
 	text, ok := strings.CutPrefix(string(d), "sha256:")

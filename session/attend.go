@@ -85,7 +85,7 @@ func (d dialogue) attend(ctx context.Context, t turn, id cofferdam.ExecID, p *pu
 			if len(d.adapter.Providers) > 0 && calls.gone(time.Now()) {
 				gone, end = calls.sentence(), true
 			}
-			purse(d).watchTime(ctx)
+			spending(d).watchTime(ctx)
 			if why := d.stuck(ctx); why != "" {
 				gone, end = why, true
 			}

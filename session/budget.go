@@ -14,12 +14,12 @@ import (
 	"cofferdam/sandbox"
 )
 
-// purse is the part of a session that is about its budget.
-type purse struct{ *attempt }
+// spending is the part of a session that is about its budget.
+type spending struct{ *attempt }
 
 // meter goes on with the task's budget where its log and its sessions before it
 // stand. It warns once of each limit, whatever process or session comes next.
-func (a purse) meter(ctx context.Context) *budget.Meter {
+func (a spending) meter(ctx context.Context) *budget.Meter {
 	p := a.plan
 	spent, told := p.Spent.Spent(), map[string]bool{}
 	for _, f := range cofferdam.BudgetFields() {
@@ -37,7 +37,7 @@ func (a purse) meter(ctx context.Context) *budget.Meter {
 }
 
 // warn puts on record that most of something is used.
-func (a purse) warn(ctx context.Context, w budget.Warning) {
+func (a spending) warn(ctx context.Context, w budget.Warning) {
 	err := a.ledger.put(context.WithoutCancel(ctx), cofferdam.EventBudgetWarn, w.Field.Key, map[string]string{
 		"used": strconv.FormatInt(w.Used, 10), "limit": strconv.FormatInt(w.Limit, 10),
 		fieldText: "of its " + w.Field.Show(w.Limit) + " the task has used " + w.Field.Show(w.Used),
@@ -49,7 +49,7 @@ func (a purse) warn(ctx context.Context, w budget.Warning) {
 
 // watchTime warns when most of the agent's time is used, which nobody reserves: it
 // is called now and then while the agent runs.
-func (a purse) watchTime(ctx context.Context) {
+func (a spending) watchTime(ctx context.Context) {
 	limit := a.plan.Budget.Time
 	if limit == 0 || a.plan.Phase != gateway.Work {
 		return
@@ -72,7 +72,7 @@ func (a purse) watchTime(ctx context.Context) {
 const timeKey = "time"
 
 // timeLeft refuses to start an agent that has no time left.
-func (a purse) timeLeft() error {
+func (a spending) timeLeft() error {
 	if b := a.plan.Budget; b.Time > 0 && a.plan.Phase == gateway.Work && a.plan.Spent.Time >= b.Time {
 		return fail(cofferdam.ReasonBudget, "the time of the agent is used up: "+limitText(budget.New(b, budget.Amount{}), timeKey))
 	}

@@ -35,7 +35,7 @@ func (a *attempt) authorize(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	make, err := a.workOf(a.plan, project)
+	compile, err := a.workOf(a.plan, project)
 	if err != nil {
 		return err
 	}
@@ -44,10 +44,10 @@ func (a *attempt) authorize(ctx context.Context) error {
 	if r := a.plan.Request.Rest; r != nil {
 		a.grant.rest = a.grant.rest.Lowest(*r)
 	}
-	if err := (purse{a}).timeLeft(); err != nil {
+	if err := (spending{a}).timeLeft(); err != nil {
 		return err
 	}
-	if a.grant.caller, err = a.caller(ctx, make, a.plan.Phase); err != nil {
+	if a.grant.caller, err = a.caller(ctx, compile, a.plan.Phase); err != nil {
 		return err
 	}
 	g := a.grant.caller.Policy.Set().Grant()
@@ -74,22 +74,22 @@ func (r *Runner) project(ctx context.Context, of Plan) (policy.Project, error) {
 }
 
 // caller makes the identity under which the gateways know a wire.
-func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) (*gateway.Caller, error) {
+func (a *attempt) caller(ctx context.Context, compile compiling, phase gateway.Phase) (*gateway.Caller, error) {
 	a.judging.Lock()
 	defer a.judging.Unlock()
 	d, err := a.documents(ctx, a.plan.Scope)
 	if err != nil {
 		return nil, err
 	}
-	g, err := make(d)
+	g, err := compile(d)
 	if err != nil {
 		return nil, failFor(cofferdam.ReasonPolicy, err)
 	}
 	g.At = time.Now()
-	follows := ruled{scope: a.plan.Scope, make: make, ledger: a.ledger}
+	follows := ruled{scope: a.plan.Scope, compile: compile, ledger: a.ledger}
 	if phase == gateway.Work {
 		follows.task = a.plan.Task
-		if g.Given, err = a.given(ctx, follows.task); err != nil {
+		if g.Openings, err = a.openings(ctx, follows.task); err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +129,7 @@ func (a *attempt) caller(ctx context.Context, make making, phase gateway.Phase) 
 		c.Counts.Cost.Store(s.usage.Cost)
 		c.Counts.Unpriced.Store(s.usage.Unpriced)
 	})
-	c.Budget = purse{a}.meter(ctx)
+	c.Budget = spending{a}.meter(ctx)
 	return c, nil
 }
 

@@ -137,7 +137,7 @@ func (b brain) timed(ctx context.Context, left time.Duration) (thinking context.
 			case <-thinking.Done():
 				return
 			}
-			purse(b).watchTime(thinking)
+			spending(b).watchTime(thinking)
 			if b.ledger.restoreWanted() {
 				cancel(errRestore)
 			}

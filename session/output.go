@@ -256,7 +256,7 @@ func (o *output) keep(st *stream) error {
 
 func (o *output) ran(r sandbox.Result) *ran {
 	digest := func(s sandbox.Stream) cofferdam.Digest {
-		return cofferdam.Digest("sha256:" + hex.EncodeToString(o.streams[s].hash.Sum(nil)))
+		return cofferdam.DigestOfSum([32]byte(o.streams[s].hash.Sum(nil)))
 	}
 	return &ran{Result: r, stdout: digest(sandbox.Stdout), stderr: digest(sandbox.Stderr), tail: o.tail}
 }

@@ -32,10 +32,10 @@ const (
 	placeChunk   = 64 << 10    // bytes of its text on their way at a time
 )
 
-// place writes an agent's files into its box. It can be done again at any time
+// put writes an agent's files into its box. It can be done again at any time
 // before the agent starts: a command whose writer is gone waits for ever, so
 // the next process ends it and takes another id.
-func (d dialogue) place(ctx context.Context, files []agent.File) error {
+func (d dialogue) put(ctx context.Context, files []agent.File) error {
 	if len(files) == 0 {
 		return nil
 	}

@@ -13,17 +13,17 @@ import (
 	"cofferdam/policy"
 )
 
-// making compiles what one wire of a session may do from the documents that
+// compiling makes the grant of one wire of a session from the documents that
 // count at the time.
-type making func(policy.Documents) (policy.Grant, error)
+type compiling func(policy.Documents) (policy.Grant, error)
 
 // ruled is a wire's policy that follows the documents while it is served here.
 type ruled struct {
-	scope  cofferdam.Scope
-	task   cofferdam.TaskID // whose openings count; "" for none
-	make   making
-	rules  *gateway.Rules
-	ledger *ledger
+	scope   cofferdam.Scope
+	task    cofferdam.TaskID // whose openings count; "" for none
+	compile compiling
+	rules   *gateway.Rules
+	ledger  *ledger
 }
 
 // documents are those that count for a project now; none if nobody keeps them.
@@ -38,7 +38,7 @@ func (r *Runner) documents(ctx context.Context, scope cofferdam.Scope) (policy.D
 // workOf is how the grant of the session's own work is made: what the task was
 // given, as far as the documents let a task have it, narrowed by the project
 // file of the base commit.
-func (r *Runner) workOf(p Plan, project policy.Project) (making, error) {
+func (r *Runner) workOf(p Plan, project policy.Project) (compiling, error) {
 	allow, err := policy.ParseAllow(append(append([]string{}, r.o.Allow...), p.Request.Allow...), r.o.Presets)
 	if err != nil {
 		return nil, failFor(cofferdam.ReasonPolicy, err)
@@ -75,11 +75,11 @@ func (r *Runner) Grant(ctx context.Context, p Plan, d policy.Documents) (policy.
 	if err != nil {
 		return policy.Grant{}, plain(err)
 	}
-	make, err := r.workOf(p, project)
+	compile, err := r.workOf(p, project)
 	if err != nil {
 		return policy.Grant{}, plain(err)
 	}
-	return make(d)
+	return compile(d)
 }
 
 // plain is a finding as an error of its own.
@@ -92,18 +92,18 @@ func plain(err error) error {
 
 // setupOf is how the grant of a setup is made: hosts that its definition names,
 // within what the documents deny, ask and limit. What they give it has not.
-func (r *Runner) setupOf(allow []policy.Rule) making {
+func (r *Runner) setupOf(allow []policy.Rule) compiling {
 	return func(d policy.Documents) (policy.Grant, error) {
 		return policy.Grant{Allow: allow, Operator: r.o.Policy}.Under(d.Bounding()), nil
 	}
 }
 
-// given are the openings of people that a task still has.
-func (r *Runner) given(ctx context.Context, t cofferdam.TaskID) ([]policy.Given, error) {
-	if r.o.Given == nil {
+// openings are those of people that a task still has.
+func (r *Runner) openings(ctx context.Context, t cofferdam.TaskID) ([]policy.Opening, error) {
+	if r.o.Openings == nil {
 		return nil, nil
 	}
-	return r.o.Given(ctx, t)
+	return r.o.Openings(ctx, t)
 }
 
 // follow has a wire's policy follow the documents until the session leaves.
@@ -157,10 +157,10 @@ func (r *Runner) judge(ctx context.Context, w ruled) error {
 	d, err := r.documents(ctx, w.scope)
 	var g policy.Grant
 	if err == nil {
-		g, err = w.make(d)
+		g, err = w.compile(d)
 	}
 	if err == nil && w.task != "" {
-		g.Given, err = r.given(ctx, w.task)
+		g.Openings, err = r.openings(ctx, w.task)
 	}
 	if err == nil {
 		err = w.rules.Replace(g)

@@ -55,7 +55,7 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 	var late atomic.Bool
 	b := newBench(t, func(o *session.Options) {
 		o.Documents = docs.read
-		o.Given = func(context.Context, cofferdam.TaskID) (all []policy.Given, err error) {
+		o.Openings = func(context.Context, cofferdam.TaskID) (all []policy.Opening, err error) {
 			for i, host := range []string{"given.test", "unasked.test"} {
 				if i == 0 || late.Load() {
 					r, err := policy.ParseOpening(policy.HTTP, host)
@@ -63,7 +63,7 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 						return nil, err
 					}
 					r.ID = fmt.Sprintf("given.a-%d", i)
-					all = append(all, policy.Given{Rule: r, Until: time.Now().Add(time.Hour)})
+					all = append(all, policy.Opening{Rule: r, Until: time.Now().Add(time.Hour)})
 				}
 			}
 			return all, nil

@@ -54,8 +54,8 @@ type Options struct {
 	Ask  gateway.Asker // optional; people who answer what policy asks, for setup and agent
 	// Documents, optional, returns the policies that count for a project.
 	Documents func(ctx context.Context, scope cofferdam.Scope) (policy.Documents, error)
-	// Given, optional, returns what people opened for a task by their answers.
-	Given func(ctx context.Context, t cofferdam.TaskID) ([]policy.Given, error)
+	// Openings, optional, returns what people opened for a task by their answers.
+	Openings func(ctx context.Context, t cofferdam.TaskID) ([]policy.Opening, error)
 	// Conversation keeps the messages of our own loop, apart from the machine.
 	Conversation func(cofferdam.Scope, cofferdam.SessionID) loop.Conversation
 	Workspaces   Workspaces // optional; without it a workspace ends with its box, and has no checkpoints

@@ -239,7 +239,7 @@ func (d dialogue) runTurn(ctx context.Context, t turn) error {
 	c.ID, c.Dir, c.Timeout = agentID(t.number), sandbox.WorkDir, d.timeout()-took
 	c.Env = append(d.own(), c.Env...)
 	if _, started := d.ledger.exec(c.ID); !started {
-		if err := d.place(ctx, start.Files); err != nil {
+		if err := d.put(ctx, start.Files); err != nil {
 			return err
 		}
 	}

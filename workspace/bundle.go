@@ -18,7 +18,7 @@ import (
 // beside the last. Source: docs/SPECIFICATION.md, "Workspaces".
 const maxEarlier = 15
 
-func hexOf(d cofferdam.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
+func hexOf(d cofferdam.Digest) string { return d.Hex() }
 
 // newPath is where a bundle is put: one that was exported later never takes the
 // place of one that holds something else.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -174,7 +173,7 @@ func (k *Keeper) write(ctx context.Context, r Record, from io.Reader) (*cofferda
 	if err == nil {
 		err = f.Sync()
 	}
-	b := cofferdam.Bundle{Size: size, Digest: cofferdam.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), Commits: commits, Refs: refs}
+	b := cofferdam.Bundle{Size: size, Digest: cofferdam.DigestOfSum([32]byte(h.Sum(nil))), Commits: commits, Refs: refs}
 	if err == nil {
 		err = os.Rename(f.Name(), k.newPath(r.ID, b.Digest))
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,7 +32,7 @@ func (s *Store) debian(ctx context.Context, dir string, packages []string) (Reco
 	packages = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(packages), basis...))))
 	files, sources, suite := aptSources()
 	sum := sha256.Sum256([]byte(strings.Join(packages, " ") + "\x00" + suite + "\x00" + sources))
-	r := Record{Name: "debian", Source: suite + ": " + strings.Join(packages, " "), Digest: cofferdam.Digest("sha256:" + hex.EncodeToString(sum[:]))}
+	r := Record{Name: "debian", Source: suite + ": " + strings.Join(packages, " "), Digest: cofferdam.DigestOfSum(sum)}
 	if have, err := read(dir, r.Digest); err == nil {
 		now := time.Now()
 		return have, os.Chtimes(filepath.Join(dir, hexOf(r.Digest)), now, now)

@@ -219,7 +219,7 @@ func (s *Store) Check(name string) error {
 	return refused(name, "this server has no image of that name, and takes none from such a registry", nil)
 }
 
-func hexOf(d cofferdam.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
+func hexOf(d cofferdam.Digest) string { return d.Hex() }
 
 func rootOf(dir string, d cofferdam.Digest) string { return filepath.Join(dir, hexOf(d), "root") }
 

@@ -62,7 +62,7 @@ func newOpened(t *testing.T, bound int64) (*lab, *count) {
 		t.Fatal(err)
 	}
 	r.ID = "given.a-1"
-	if err := l.caller.Policy.Give(policy.Given{Rule: r, Until: time.Now().Add(time.Hour), Bytes: bound}); err != nil {
+	if err := l.caller.Policy.Give(policy.Opening{Rule: r, Until: time.Now().Add(time.Hour), Bytes: bound}); err != nil {
 		t.Fatal(err)
 	}
 	return l, c

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net/http"
@@ -255,7 +254,7 @@ func (x *exchange) pass(ctx context.Context, m cofferdam.Model, resp *http.Respo
 		// ctx may have ended with the client; what it got is recorded all the same.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 		defer cancel()
-		err = errors.Join(err, x.keep(ctx, m, "answer", t.text, t.total, "sha256:"+hex.EncodeToString(a.hash.Sum(nil))))
+		err = errors.Join(err, x.keep(ctx, m, "answer", t.text, t.total, string(cofferdam.DigestOfSum([32]byte(a.hash.Sum(nil))))))
 	}
 	return err
 }
@@ -275,7 +274,7 @@ func outcome(m cofferdam.Model, resp *http.Response, a *answer, err error, begun
 	}
 	o.Fields["status"] = strconv.Itoa(resp.StatusCode)
 	if a.hash != nil {
-		o.Fields["answer"], o.Fields["answer_bytes"] = "sha256:"+hex.EncodeToString(a.hash.Sum(nil)), strconv.FormatInt(a.size, 10)
+		o.Fields["answer"], o.Fields["answer_bytes"] = string(cofferdam.DigestOfSum([32]byte(a.hash.Sum(nil)))), strconv.FormatInt(a.size, 10)
 		o.Fields["answered_by"] = clip(a.usage.model())
 	}
 	for _, name := range []string{"Request-Id", "X-Request-Id"} {
@@ -357,8 +356,7 @@ func bodyReader(body []byte) io.Reader {
 }
 
 func digest(p []byte) string {
-	sum := sha256.Sum256(p)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return string(cofferdam.DigestOfSum(sha256.Sum256(p)))
 }
 
 // clip bounds text of a box or a provider for the record.

@@ -206,7 +206,7 @@ type opening struct {
 	Bytes int64     `json:"bytes,omitempty"`
 }
 
-func opened(g policy.Given) opening {
+func opened(g policy.Opening) opening {
 	return opening{Entry: g.Rule.String(), Until: g.Until.UTC().Truncate(time.Second), Uses: g.Uses, Bytes: g.Bytes}
 }
 
@@ -224,7 +224,7 @@ func list(c *gateway.Caller, w http.ResponseWriter) error {
 		out.Allowed = append(out.Allowed, r.String())
 	}
 	out.More = len(hosts) - len(out.Allowed)
-	for _, g := range grant.Given {
+	for _, g := range grant.Openings {
 		out.Opened = append(out.Opened, opened(g))
 	}
 	return answer(w, out)

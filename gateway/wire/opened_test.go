@@ -27,7 +27,7 @@ func TestANameThatIsOpenedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ID = "given.a-1"
-	if err := b.caller.Policy.Give(policy.Given{Rule: r, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := b.caller.Policy.Give(policy.Opening{Rule: r, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"late.test": "late.test:80", "other.test": ":80"} {

@@ -238,7 +238,7 @@ func TestAnswersPastTheEndOfAServer(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	g, ok, err := gateway.Opening(list[0])
+	g, ok, err := gateway.OpeningOf(list[0])
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -247,7 +247,7 @@ func TestAnswersPastTheEndOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	pass := func(p policy.Grant) error {
-		p.Given, p.At = []policy.Given{g}, c.now()
+		p.Openings, p.At = []policy.Opening{g}, c.now()
 		caller, _, _ := gatewaytest.NewCaller(t, p)
 		caller.Scope, caller.Task, caller.Ask = c.task.Scope, c.task.ID, c.desk
 		carries := &gateway.Allowance{Ahead: 100}

@@ -110,6 +110,9 @@ func (s *server) keep(ctx context.Context) error {
 		return err
 	}
 	s.people = identity.New(identity.Options{Store: s.store, Record: s.trace.Host(), Sealer: s.vault})
+	if err := identity.SealCodes(ctx, s.store, s.vault); err != nil {
+		return err
+	}
 	if s.SignIn.Issuer != "" {
 		if s.signIn, err = identity.NewOIDC(identity.Provider{Issuer: s.SignIn.Issuer, Client: s.SignIn.Client}, s.people); err != nil {
 			return err
@@ -196,7 +199,7 @@ func (s *server) attach(ctx context.Context) error {
 		Said: s.store.Messages, LastSaid: s.store.LastMessages, Workspaces: s.workspaces, Rest: s.Rest(),
 		Sign: s.signer.SignSnapshot, Vouch: s.vouch, Host: s.trace.Host(),
 		Asks: func(ctx context.Context, p session.Plan, question string) error { return s.flow.Asks(ctx, p, question) }, // who runs sessions is there
-		Ask:  s.desk, Documents: s.documents, Given: s.given, Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
+		Ask:  s.desk, Documents: s.documents, Openings: s.given, Allow: s.Allow, Presets: s.presets, Policy: s.Policy, Env: s.variables(ctx),
 		Agents: s.agents, Trust: trust, Tier: s.Tier, AgentTimeout: s.AgentTimeout, CheckTimeout: s.CheckTimeout, Parallel: s.Parallel, ProjectParallel: s.ProjectParallel, Log: s.log,
 	})
 	if err != nil {

@@ -30,11 +30,11 @@ func landing(s *server) func(context.Context, cofferdam.Task) (*policy.Set, erro
 
 // given are what people opened for a task by their answers. One that cannot be
 // read any more opens nothing.
-func (s *server) given(ctx context.Context, t cofferdam.TaskID) ([]policy.Given, error) {
+func (s *server) given(ctx context.Context, t cofferdam.TaskID) ([]policy.Opening, error) {
 	list, err := s.store.Openings(ctx, t)
-	var all []policy.Given
+	var all []policy.Opening
 	for _, q := range list {
-		g, ok, err := gateway.Opening(q)
+		g, ok, err := gateway.OpeningOf(q)
 		if err != nil {
 			s.log.WarnContext(ctx, "what a person opened cannot be read", slog.String("question", string(q.ID)), slog.Any("error", err))
 		}

@@ -57,7 +57,7 @@ func (s *Stored) digest(ctx context.Context) (cofferdam.Digest, error) {
 	if err != nil {
 		return "", err
 	}
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), nil
+	return cofferdam.DigestOfSum([32]byte(h.Sum(nil))), nil
 }
 
 // Copy copies a file of ours to one that is not there yet.

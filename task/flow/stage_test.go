@@ -3,7 +3,6 @@ package flow
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -205,7 +204,7 @@ func (a *actors) Run(ctx context.Context, p session.Plan) (session.Result, error
 	sum := sha256.Sum256([]byte(p.ID))
 	r := session.Result{
 		Session: p.ID, Said: cofferdam.SaidDone, Usage: cofferdam.Usage{InputTokens: 10, Refused: 1},
-		Sealed: session.Head{Size: 3, Root: cofferdam.Digest("sha256:" + hex.EncodeToString(sum[:])), Time: time.Unix(1_800_000_000, 0).UTC()},
+		Sealed: session.Head{Size: 3, Root: cofferdam.DigestOfSum(sum), Time: time.Unix(1_800_000_000, 0).UTC()},
 		Box:    session.Box{Tier: "none", Kernel: "test", Image: "host"},
 	}
 	if context.Cause(ctx) == session.ErrTaskEnded {

@@ -166,11 +166,10 @@ func (s *steps) receipt(ctx context.Context, t cofferdam.Task, res session.Resul
 	if err != nil {
 		return task.Receipt{}, fmt.Errorf("signing receipt of %s: %w", t.Short(), err)
 	}
-	sum := sha256.Sum256(note)
 	if _, err := s.o.Record.Record(ctx, cofferdam.Event{
 		Scope: t.Scope, Task: t.ID, Session: res.Session, Actor: platform(), Source: "proof", Kind: cofferdam.EventReceipt,
 		Resource: string(t.Head), Outcome: "ok", Durable: true,
-		Fields: map[string]string{"receipt": string(r.ID), "base": string(t.BaseAt), "note": "sha256:" + hex.EncodeToString(sum[:])},
+		Fields: map[string]string{"receipt": string(r.ID), "base": string(t.BaseAt), "note": string(cofferdam.DigestOfSum(sha256.Sum256(note)))},
 	}); err != nil {
 		return task.Receipt{}, fmt.Errorf("recording receipt of %s: %w", t.Short(), err)
 	}
@@ -208,8 +207,7 @@ func statement(t cofferdam.Task, base, work, res session.Result) proof.Receipt {
 
 // both is one digest over what a check wrote to either stream.
 func both(r session.CheckRun) cofferdam.Digest {
-	sum := sha256.Sum256([]byte(string(r.Stdout) + "\n" + string(r.Stderr) + "\n"))
-	return cofferdam.Digest("sha256:" + hex.EncodeToString(sum[:]))
+	return cofferdam.DigestOfSum(sha256.Sum256([]byte(string(r.Stdout) + "\n" + string(r.Stderr) + "\n")))
 }
 
 func platform() cofferdam.Principal {

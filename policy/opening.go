@@ -8,9 +8,9 @@ import (
 	"cofferdam"
 )
 
-// Given is what a person's answer opens for a while. It opens what nothing
+// Opening is what a person's answer opens for a while. It opens what nothing
 // permits, and what a rule asks about; never what a rule denies.
-type Given struct {
+type Opening struct {
 	Rule             // ID names the answer
 	Until  time.Time // at the latest
 	Uses   int       // acts that may pass by it; 0: no bound. Who lets them pass counts them
@@ -46,9 +46,9 @@ func ParseOpening(action, entry string) (Rule, error) {
 	return r, nil
 }
 
-// Closed says why no answer of a person opens what a rule of one host names for a
+// WhyLocked says why no answer of a person opens what a rule of one host names for a
 // task, and what to do; "" if one may.
-func (s *Set) Closed(r Rule) (reason, hint string) {
+func (s *Set) WhyLocked(r Rule) (reason, hint string) {
 	port := r.Port
 	if port == 0 {
 		port = 443
@@ -70,11 +70,11 @@ func (s *Set) Closed(r Rule) (reason, hint string) {
 // opened since: while it stays, a question that was asked is still the same.
 func (s *Set) Base() cofferdam.Digest { return s.base }
 
-// Given returns what a person opened, by the rule that a decision names.
-func (s *Set) Given(rule string) (Given, bool) {
-	i := slices.IndexFunc(s.grant.Given, func(g Given) bool { return g.ID == rule })
+// Opening returns what a person opened, by the rule that a decision names.
+func (s *Set) Opening(rule string) (Opening, bool) {
+	i := slices.IndexFunc(s.grant.Openings, func(g Opening) bool { return g.ID == rule })
 	if i < 0 {
-		return Given{}, false
+		return Opening{}, false
 	}
-	return s.grant.Given[i], true
+	return s.grant.Openings[i], true
 }
