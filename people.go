@@ -10,6 +10,10 @@ type Proof struct {
 	Assertion []byte `json:"assertion,omitempty"` // of a passkey over a challenge that has the digest in it
 }
 
+// NoProof is the reason of the refusal of a request without a proof that nothing but
+// the proof stands in the way of.
+const NoProof = "none was given"
+
 // String hides what is in p.
 func (p Proof) String() string { return p.Kind + " [redacted]" }
 
@@ -84,8 +88,8 @@ type MemberRequest struct {
 	Proof   Proof       `json:"proof"`
 }
 
-// MemberAdded is a member and, if the account is new and a person's, the
-// invitation by which they choose a password. It is shown once.
+// MemberAdded is a member and, if the account is new or open again and a person's,
+// the invitation by which they choose a password. It is shown once.
 type MemberAdded struct {
 	Schema     string `json:"schema"` // cofferdam/member-added/v1
 	Member     Member `json:"member"`
@@ -100,6 +104,14 @@ func (m MemberAdded) GoString() string { return m.String() }
 
 // MemberRemoval takes a role away, or with level organization the account.
 type MemberRemoval struct {
+	Level MemberLevel `json:"level,omitempty"`
+	Proof Proof       `json:"proof"`
+}
+
+// MemberReopening opens a closed account again, with a role in the project of the
+// request or in all of the organisation, and with nothing else of what it had.
+type MemberReopening struct {
+	Role  string      `json:"role"`
 	Level MemberLevel `json:"level,omitempty"`
 	Proof Proof       `json:"proof"`
 }
@@ -153,7 +165,8 @@ type Token struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
 	Revoked time.Time `json:"revoked,omitzero"`
-	Used    time.Time `json:"used,omitzero"` // to the minute
+	Used    time.Time `json:"used,omitzero"`    // to the minute
+	Closed  bool      `json:"closed,omitempty"` // its holder's account is: it does not count
 }
 
 // TokenRequest asks for a token of the caller's, or of a service account.

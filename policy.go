@@ -36,6 +36,7 @@ type PolicyVersion struct {
 	DecidedBy  string      `json:"decided_by,omitempty"`
 	Decided    time.Time   `json:"decided,omitzero"`
 	Signature  string      `json:"signature,omitempty"` // note over scope, version, digest and both people
+	Left       bool        `json:"left,omitempty"`      // who proposed it has no account there any more, so that nobody can agree
 }
 
 // PolicyProposal is a version as a person has to see it before they decide.
@@ -51,7 +52,6 @@ type PolicyProposal struct {
 	Unbounded []string    `json:"unbounded"`
 	Findings  []string    `json:"findings"` // what its author should know
 	Second    bool        `json:"second_person"`
-	Left      bool        `json:"left,omitempty"` // who proposed it has no account there any more, so that nobody can agree
 }
 
 // PolicyRequest proposes a document.

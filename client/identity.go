@@ -68,6 +68,11 @@ func (c *Client) RemoveMember(ctx context.Context, name string, r cofferdam.Memb
 	return c.call(ctx, request{method: "POST", path: at("members", name) + "/remove", body: r}, nil)
 }
 
+// ReopenMember opens a closed account again.
+func (c *Client) ReopenMember(ctx context.Context, name string, r cofferdam.MemberReopening) (cofferdam.MemberAdded, error) {
+	return post[cofferdam.MemberAdded](ctx, c, at("members", name)+"/reopen", r, "")
+}
+
 // Projects lists those that the caller has a role in.
 func (c *Client) Projects(ctx context.Context) ([]cofferdam.Project, error) {
 	return items[cofferdam.Project](ctx, c, "/v1/projects")

@@ -40,9 +40,9 @@ func New(o Options) *Directory {
 	return &Directory{o: o, hashing: &turns{free: hashers}}
 }
 
-// person is a new account, which is there once it is kept.
-func (d *Directory) person(o cofferdam.OrganizationID, name string) Person {
-	return Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: o, Name: name, Created: d.o.Now().UTC()}
+// newPerson is a new account, which is there once it is kept.
+func newPerson(o cofferdam.OrganizationID, name string, at time.Time) Person {
+	return Person{Schema: "cofferdam/person/v1", ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: o, Name: name, Created: at.UTC()}
 }
 
 // member returns somebody with their roles; NotFound if a person is disabled.
@@ -63,7 +63,7 @@ func (d *Directory) member(ctx context.Context, o cofferdam.OrganizationID, who 
 func (d *Directory) Local(ctx context.Context, o cofferdam.OrganizationID, name string) (Caller, error) {
 	p, err := d.o.Store.Person(ctx, o, name)
 	if cofferdam.KindOf(err) == cofferdam.NotFound && err != nil {
-		p = d.person(o, name)
+		p = newPerson(o, name, d.o.Now())
 		err = d.o.Store.AddPerson(ctx, p, Membership{Member: string(p.ID), Role: Owner}, nil)
 		if err != nil && cofferdam.KindOf(err) == cofferdam.Conflict { // another call of theirs was first
 			p, err = d.o.Store.Person(ctx, o, name)

@@ -32,8 +32,8 @@ const FreshFor = 5 * time.Minute
 
 // fresh refuses a login that is not of just now to somebody who has nothing to prove
 // by. Whoever came by the login would else make themselves what proves them.
-func (d *Directory) fresh(op string, who Caller) error {
-	if who.Signed.IsZero() || d.o.Now().Sub(who.Signed) < FreshFor {
+func fresh(op string, who Caller, now time.Time) error {
+	if who.Signed.IsZero() || now.Sub(who.Signed) < FreshFor {
 		return nil
 	}
 	return &cofferdam.Error{
@@ -63,7 +63,7 @@ func (d *Directory) Enroll(ctx context.Context, who Caller, e cofferdam.EnrollRe
 		return Factor{}, invalid(op, "name", "is longer than 64 bytes")
 	}
 	if len(have) == 0 {
-		if err := d.fresh(op, who); err != nil {
+		if err := fresh(op, who, d.o.Now()); err != nil {
 			return Factor{}, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -184,6 +185,31 @@ func (d *Directory) samePassword(ctx context.Context, kept []byte, password stri
 	}
 	got, err := d.argon(ctx, password, salt)
 	return err == nil && subtle.ConstantTimeCompare(got, want) == 1, err
+}
+
+// plainSecret is a secret for codes as it is typed. What is sealed is none.
+var plainSecret = regexp.MustCompile(`^[A-Z2-7]+=*$`)
+
+// SealCodes seals the secrets for codes that an earlier server kept as they were
+// typed. A server calls it before it serves.
+func SealCodes(ctx context.Context, in Store, by Sealer) error {
+	all, err := in.CodeFactors(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if !plainSecret.Match(f.Data) {
+			continue
+		}
+		sealed, err := by.Seal(f.ID, f.Data)
+		if err != nil {
+			return err
+		}
+		if err := in.SealFactor(ctx, f.ID, sealed); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // step is how long a code is good for. Source: RFC 6238, section 5.2.

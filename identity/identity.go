@@ -121,6 +121,9 @@ type Store interface {
 	// Membership is no role, nil no invitation.
 	AddPerson(ctx context.Context, p Person, m Membership, invitation *Token) error
 	DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error
+	// ReopenPerson opens a closed account with this role and invitation, all or
+	// nothing, and with no role, token, factor or sign-in of before; a Conflict if it is open.
+	ReopenPerson(ctx context.Context, o cofferdam.OrganizationID, m Membership, invitation *Token) error
 	Memberships(ctx context.Context, member string) ([]Membership, error)
 	Roles(ctx context.Context, o cofferdam.OrganizationID) (map[string][]Membership, error) // of all members
 	SetMembership(ctx context.Context, o cofferdam.OrganizationID, m Membership) error      // Role "" removes it, and its tokens
@@ -145,6 +148,9 @@ type Store interface {
 	// not what they have by now.
 	AddFactor(ctx context.Context, f Factor, have int) error
 	Factors(ctx context.Context, p cofferdam.PersonID) ([]Factor, error)
+	CodeFactors(ctx context.Context) ([]Factor, error) // of the kind TOTP, of everybody
+	// SealFactor writes what a factor holds anew, and leaves nothing of before on disk.
+	SealFactor(ctx context.Context, id string, data []byte) error
 	RemoveFactor(ctx context.Context, p cofferdam.PersonID, id string) error
 	ChangeFactor(ctx context.Context, id string, data []byte) error
 	// SpendStep marks a TOTP step of a factor as used: a conflict if it was, or

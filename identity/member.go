@@ -98,26 +98,12 @@ func show(name string) string {
 // organisation. An account that is not there is made, and a person's comes with an
 // invitation, by which they choose a password.
 func (d *Directory) SetRole(ctx context.Context, who Caller, scope cofferdam.Scope, name string, service bool, role Role) (Member, string, error) {
-	const op = "identity.SetRole"
-	if err := checkName(op, name); err != nil {
+	p, fresh, err := mayHave(ctx, d.o.Store, scope, name, service, role)
+	if err != nil {
 		return Member{}, "", err
-	}
-	switch {
-	case !role.Known():
-		return Member{}, "", invalid(op, "role "+show(string(role)), "it is viewer, author, reviewer, operator or owner")
-	case service && role.Has(Owner):
-		return Member{}, "", invalid(op, "role owner", "a program's account decides about no members and no policy")
-	}
-	p, err := d.o.Store.Person(ctx, scope.Organization, name)
-	fresh := err != nil && cofferdam.KindOf(err) == cofferdam.NotFound
-	if err != nil && !fresh {
-		return Member{}, "", err
-	}
-	if !fresh && (p.Service != service || !p.Disabled.IsZero()) {
-		return Member{}, "", &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "account " + name, Reason: "it is of the other kind, or was closed", Hint: "choose another name"}
 	}
 	if fresh {
-		p = d.person(scope.Organization, name)
+		p = newPerson(scope.Organization, name, d.o.Now())
 		p.Service = service
 	}
 	if err := d.record(ctx, who, cofferdam.EventMember, map[string]string{"member": name, "role": string(role), "project": string(scope.Project)}); err != nil {
@@ -136,6 +122,100 @@ func (d *Directory) SetRole(ctx context.Context, who Caller, scope cofferdam.Sco
 	return m, text, err
 }
 
+// MayHave says whether SetRole would take it, as far as that can be told before.
+func (d *Directory) MayHave(ctx context.Context, scope cofferdam.Scope, name string, service bool, role Role) error {
+	_, _, err := mayHave(ctx, d.o.Store, scope, name, service, role)
+	return err
+}
+
+// mayHave finds the account that is to have a role; fresh says that there is none yet.
+func mayHave(ctx context.Context, in Store, scope cofferdam.Scope, name string, service bool, role Role) (p Person, fresh bool, err error) {
+	const op = "identity.SetRole"
+	if err := checkName(op, name); err != nil {
+		return p, false, err
+	}
+	if err := checkRole(op, service, role); err != nil {
+		return p, false, err
+	}
+	p, err = in.Person(ctx, scope.Organization, name)
+	conflict := &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "account " + name}
+	switch {
+	case err != nil && cofferdam.KindOf(err) == cofferdam.NotFound:
+		return p, true, nil
+	case err != nil:
+		return p, false, err
+	case !p.Disabled.IsZero():
+		conflict.Reason, conflict.Hint = "it is closed", "cofferdam admin user reopen "+name+" opens it again, as an owner of the organisation; or choose another name"
+		return p, false, conflict
+	case p.Service && !service:
+		conflict.Reason, conflict.Hint = "it is a program's", "add --service, or choose another name"
+		return p, false, conflict
+	case service && !p.Service:
+		conflict.Reason, conflict.Hint = "it is a person's", "leave --service out, or choose another name"
+		return p, false, conflict
+	}
+	return p, false, nil
+}
+
+// checkRole refuses what is no role of a person's, or of a program's, account.
+func checkRole(op string, service bool, role Role) error {
+	switch {
+	case !role.Known():
+		return invalid(op, "role "+show(string(role)), "it is viewer, author, reviewer, operator or owner")
+	case service && role.Has(Owner):
+		return &cofferdam.Error{
+			Op: op, Kind: cofferdam.Invalid, Subject: "role owner", Reason: "a program's account decides about no members and no policy", Hint: "give it operator or less",
+		}
+	}
+	return nil
+}
+
+// closedMember finds the account that is to be opened again.
+func closedMember(ctx context.Context, d *Directory, op string, o cofferdam.OrganizationID, name string, role Role) (Member, error) {
+	m, err := d.Member(ctx, cofferdam.Scope{Organization: o}, name)
+	if err != nil {
+		return m, err
+	}
+	if m.Disabled.IsZero() {
+		return m, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "account " + m.Name, Reason: "it is open", Hint: "cofferdam admin user add gives it a role"}
+	}
+	return m, checkRole(op, m.Service, role)
+}
+
+// MayReopen says whether Reopen would take it.
+func (d *Directory) MayReopen(ctx context.Context, o cofferdam.OrganizationID, name string, role Role) error {
+	_, err := closedMember(ctx, d, "identity.Reopen", o, name, role)
+	return err
+}
+
+// Reopen opens a closed account again, with a role in scope. Nothing that it had
+// counts: not its other roles, its tokens and logins, nor what its holder proved
+// themselves by, which they choose anew by the invitation that is returned.
+func (d *Directory) Reopen(ctx context.Context, who Caller, scope cofferdam.Scope, name string, role Role) (Member, string, error) {
+	const op = "identity.Reopen"
+	m, err := closedMember(ctx, d, op, scope.Organization, name, role)
+	if err != nil {
+		return Member{}, "", err
+	}
+	var invited *Token
+	var text string
+	if !m.Service {
+		t, plain, err := d.token(invitation(m.Person, who.Principal), InvitationLife)
+		if err != nil {
+			return Member{}, "", err
+		}
+		invited, text = &t, plain
+	}
+	if err := d.record(ctx, who, cofferdam.EventMember, map[string]string{"member": m.Name, "role": string(role), "project": string(scope.Project), "again": "true"}); err != nil {
+		return Member{}, "", err
+	}
+	if err := d.o.Store.ReopenPerson(ctx, scope.Organization, Membership{Member: string(m.ID), Project: scope.Project, Role: role}, invited); err != nil {
+		return Member{}, "", err
+	}
+	m, err = d.Member(ctx, scope, m.Name)
+	return m, text, err
+}
+
 // welcome makes an account with its first role and, if it is a person's, the
 // invitation whose text it returns.
 func (d *Directory) welcome(ctx context.Context, who Caller, p Person, m Membership) (string, error) {
@@ -149,8 +229,8 @@ func (d *Directory) welcome(ctx context.Context, who Caller, p Person, m Members
 	return text, d.o.Store.AddPerson(ctx, p, m, &t)
 }
 
-// Leave takes the role in a project away; with project "" it closes the account
-// for good, with all its tokens.
+// Leave takes the role in a project away; with project "" it closes the account,
+// with all its tokens, until an owner opens it again.
 func (d *Directory) Leave(ctx context.Context, who Caller, scope cofferdam.Scope, name string) error {
 	const op = "identity.Leave"
 	m, err := d.Member(ctx, scope, name)

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -87,6 +88,26 @@ func (m *Memory) DisablePerson(_ context.Context, o cofferdam.OrganizationID, id
 		}
 	}
 	return missing()
+}
+
+// ReopenPerson opens a closed account with nothing of before.
+func (m *Memory) ReopenPerson(_ context.Context, o cofferdam.OrganizationID, s Membership, invitation *Token) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.people, func(p Person) bool { return string(p.ID) == s.Member && p.Organization == o })
+	if i < 0 || m.people[i].Disabled.IsZero() {
+		return &cofferdam.Error{Op: "identity.Memory", Kind: cofferdam.Conflict, Subject: "account", Reason: "it is open", Hint: "look at it"}
+	}
+	id := m.people[i].ID
+	m.people[i].Disabled, m.roles[s.Member] = time.Time{}, []Membership{s}
+	m.factors = slices.DeleteFunc(m.factors, func(f Factor) bool { return f.Person == id })
+	maps.DeleteFunc(m.subjects, func(_ [2]string, p cofferdam.PersonID) bool { return p == id })
+	delete(m.wrong, id)
+	m.tokens = slices.DeleteFunc(m.tokens, func(t Token) bool { return t.Member == s.Member })
+	if invitation != nil {
+		m.tokens = append(m.tokens, *invitation)
+	}
+	return nil
 }
 
 // Memberships lists the roles of a member.
@@ -209,6 +230,23 @@ func (m *Memory) Factors(_ context.Context, p cofferdam.PersonID) (all []Factor,
 		}
 	}
 	return all, nil
+}
+
+// CodeFactors lists those of the kind TOTP.
+func (m *Memory) CodeFactors(context.Context) (all []Factor, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.factors {
+		if f.Kind == TOTP {
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// SealFactor writes what one holds anew.
+func (m *Memory) SealFactor(ctx context.Context, id string, data []byte) error {
+	return m.ChangeFactor(ctx, id, data)
 }
 
 // RemoveFactor forgets one.

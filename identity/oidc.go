@@ -254,7 +254,7 @@ func (o *OIDC) Bind(ctx context.Context, who Caller, ticket, state, code string)
 	}
 	have, err := o.d.o.Store.Factors(ctx, cofferdam.PersonID(who.Member))
 	if err == nil && len(have) == 0 {
-		err = o.d.fresh("identity.Bind", who)
+		err = fresh("identity.Bind", who, o.d.o.Now())
 	}
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"time"
 
 	"cofferdam"
 )
@@ -34,7 +35,7 @@ func (d *Directory) NewOrganization(ctx context.Context, who Caller, name, owner
 	case cofferdam.KindOf(err) != cofferdam.NotFound:
 		return none, "", err
 	}
-	f.Project, f.Owner = d.project(f.Organization.ID, "default"), d.person(f.Organization.ID, owner)
+	f.Project, f.Owner = newProject(f.Organization.ID, "default", d.o.Now()), newPerson(f.Organization.ID, owner, d.o.Now())
 	var text string
 	if f.Invitation, text, err = d.token(invitation(f.Owner, who.Principal), InvitationLife); err != nil {
 		return none, "", err
@@ -95,16 +96,16 @@ func (d *Directory) NewProject(ctx context.Context, who Caller, name string) (co
 	if err := checkName(op, name); err != nil {
 		return cofferdam.Project{}, err
 	}
-	p := d.project(who.Organization, name)
+	p := newProject(who.Organization, name, d.o.Now())
 	if err := d.record(ctx, who, cofferdam.EventProject, map[string]string{"project": string(p.Project), "name": name}); err != nil {
 		return p, err
 	}
 	return p, d.o.Store.AddProject(ctx, p)
 }
 
-// project is a new one, which is there once it is kept.
-func (d *Directory) project(o cofferdam.OrganizationID, name string) cofferdam.Project {
+// newProject is a new one, which is there once it is kept.
+func newProject(o cofferdam.OrganizationID, name string, at time.Time) cofferdam.Project {
 	return cofferdam.Project{
-		Schema: "cofferdam/project/v1", Name: name, Created: d.o.Now().UTC(), Scope: cofferdam.Scope{Organization: o, Project: cofferdam.ProjectID(cofferdam.NewID("p"))},
+		Schema: "cofferdam/project/v1", Name: name, Created: at.UTC(), Scope: cofferdam.Scope{Organization: o, Project: cofferdam.ProjectID(cofferdam.NewID("p"))},
 	}
 }

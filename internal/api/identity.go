@@ -44,6 +44,9 @@ func identityRoutes() []Route {
 		{Method: "POST", Path: "/v1/members/{name}/remove", ID: "removeMember", Doc: "take a role away, or close the account, with a fresh proof", Body: cofferdam.MemberRemoval{}, call: func(c *call) (any, error) {
 			return nil, c.svc.RemoveMember(c.ctx, c.name, *c.body.(*cofferdam.MemberRemoval))
 		}},
+		{Method: "POST", Path: "/v1/members/{name}/reopen", ID: "reopenMember", Doc: "open a closed account again with one role and nothing else of what it had, with a fresh proof; a person gets an invitation", Body: cofferdam.MemberReopening{}, Reply: cofferdam.MemberAdded{}, Created: true, call: func(c *call) (any, error) {
+			return c.svc.ReopenMember(c.ctx, c.name, *c.body.(*cofferdam.MemberReopening))
+		}},
 		{Method: "GET", Path: "/v1/projects", ID: "listProjects", Doc: "projects that the caller has a role in", Reply: cofferdam.Project{}, List: projects, call: func(c *call) (any, error) {
 			all, err := c.svc.ListProjects(c.ctx)
 			return listOf(projects, all, err)

@@ -42,7 +42,7 @@ func nobodys() names {
 
 const (
 	proofText  = `"proof":{"kind":"password","password":"` + service.MemoryPassword + `"}`
-	commitText = `{"commit":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}`
+	commitText = `{"commit":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",` + proofText + `}`
 	taskText   = `{"text":"x","agent":"command","command":"true","checks":[{"command":"true","must_fail_first":false}],"repo":%q}`
 )
 
@@ -111,6 +111,7 @@ func asks() map[string][]ask {
 		"addMember":         inBody(`{"name":%q,"role":"viewer",`+proofText+`}`, func(n names) string { return n.person }),
 		"viewMember":        one(func(n names) string { return n.person }, ""),
 		"removeMember":      one(func(n names) string { return n.person }, `{`+proofText+`}`),
+		"reopenMember":      one(func(n names) string { return n.person }, `{"role":"viewer",`+proofText+`}`),
 		"listOrganizations": nil, "addOrganization": append(inBody(`{"name":%q,"owner":"eve",`+proofText+`}`, func(n names) string { return n.project }), inBody(`{"name":"default","owner":%q,`+proofText+`}`, func(n names) string { return n.person })...),
 		"addProject":  inBody(`{"name":%q}`, func(n names) string { return n.project }),
 		"createToken": inBody(`{"holder":%q,"role":"viewer",`+proofText+`}`, func(n names) string { return n.person }),

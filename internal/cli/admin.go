@@ -19,7 +19,7 @@ func newAdmin(a *app) *cobra.Command {
 	c := newNoun("admin", "Manage organisations, projects, accounts and tokens",
 		noun("organization", "Manage the organisations of a server that you run", newOrganizationList(a), newOrganizationAdd(a)),
 		noun("project", "Manage the projects of your organisation", newProjectList(a), newProjectAdd(a)),
-		noun("user", "Manage who belongs to a project, people and programs", newUserList(a), newUserView(a), newUserAdd(a), newUserRemove(a)),
+		noun("user", "Manage who belongs to a project, people and programs", newUserList(a), newUserView(a), newUserAdd(a), newUserRemove(a), newUserReopen(a)),
 		noun("token", "Manage tokens, by which programs call the server", newTokenList(a), newTokenCreate(a), newTokenRevoke(a)))
 	c.Example = "  cofferdam admin user list"
 	return c
@@ -144,29 +144,35 @@ func newUserAdd(a *app) *cobra.Command {
 				return err
 			}
 			r := cofferdam.MemberRequest{Name: args[0], Service: program, Role: role, Level: level(organization)}
-			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
+			m, err := proved(answers{a}, c, cl, func(p cofferdam.Proof) (cofferdam.MemberAdded, error) {
+				r.Proof = p
+				return cl.AddMember(c.Context(), r)
+			})
+			if err != nil {
 				return err
 			}
-			m, err := cl.AddMember(c.Context(), r)
-			switch {
-			case err != nil:
-				return err
-			case a.json:
-				return a.object(m)
-			}
-			a.say("%s is %s", m.Member.Name, rolesOf(m.Member))
-			if m.Invitation == "" {
-				return nil
-			}
-			a.say("give %s this token; with it in a file, cofferdam --token-file FILE login --enroll password chooses a password", m.Member.Name)
-			_, err = fmt.Fprintln(a.Out, m.Invitation)
-			return err
+			return showAdded(a, m)
 		},
 	}
 	c.Flags().BoolVar(&organization, "organization", false, "in all of the organisation, not in the project alone")
 	c.Flags().BoolVar(&program, "service", false, "the account is a program's")
 	c.Flags().Var(&choice{to: &role, of: roleNames()}, "role", strings.Join(roleNames(), ", "))
 	return c
+}
+
+// showAdded shows who has a role now, and the invitation of a person who is new or
+// back; a program needs none: its tokens are made for it.
+func showAdded(a *app, m cofferdam.MemberAdded) error {
+	if a.json {
+		return a.object(m)
+	}
+	a.say("%s is %s", m.Member.Name, rolesOf(m.Member))
+	if m.Invitation == "" {
+		return nil
+	}
+	a.say("give %s this token; with it in a file, cofferdam --token-file FILE login --enroll password chooses a password", m.Member.Name)
+	_, err := fmt.Fprintln(a.Out, m.Invitation)
+	return err
 }
 
 // roleNames are the roles, each with what the one before it may.
@@ -177,7 +183,7 @@ func newUserRemove(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Take a role away, or close an account", Args: exactly("NAME"),
 		Long: "Take somebody's role in the project away, or with --organization close the account: none of its tokens counts any more. An owner does this at a terminal, and " +
-			"proves that they are there. The last owner of an organisation stays." + calling(9),
+			"proves that they are there. The last owner of an organisation stays, and so does who runs the server; cofferdam admin user reopen opens an account again." + calling(9),
 		Example: "  cofferdam admin user remove ann",
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := answers{a}.attend("removing "+args[0], "cofferdam admin user remove")
@@ -185,15 +191,47 @@ func newUserRemove(a *app) *cobra.Command {
 				return err
 			}
 			r := cofferdam.MemberRemoval{Level: level(organization)}
-			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
-				return err
-			}
-			if err := cl.RemoveMember(c.Context(), args[0], r); err != nil {
+			_, err = proved(answers{a}, c, cl, func(p cofferdam.Proof) (none struct{}, err error) {
+				r.Proof = p
+				return none, cl.RemoveMember(c.Context(), args[0], r)
+			})
+			if err != nil {
 				return err
 			}
 			return a.removed("user", args[0])
 		},
 	}
 	c.Flags().BoolVar(&organization, "organization", false, "close the account in all of the organisation")
+	return c
+}
+
+func newUserReopen(a *app) *cobra.Command {
+	var organization bool
+	var role string
+	c := &cobra.Command{
+		Use: "reopen NAME", Short: "Open a closed account again", Args: exactly("NAME"),
+		Long: "Open an account again that was closed, with a role in the project, or with --organization in all of the organisation. Nothing of before counts: not its other roles, its " +
+			"tokens and logins, nor its passwords, codes and passkeys. A person gets an invitation, as who is new does. An owner of the organisation does this at a terminal, and proves " +
+			"that they are there." + calling(9),
+		Example: "  cofferdam admin user reopen ann --role author",
+		RunE: func(c *cobra.Command, args []string) error {
+			if role == "" {
+				return usage(c, "--role is missing: "+strings.Join(roleNames(), ", "))
+			}
+			cl, err := answers{a}.attend("opening the account "+args[0], "cofferdam admin user reopen")
+			if err != nil {
+				return err
+			}
+			m, err := proved(answers{a}, c, cl, func(p cofferdam.Proof) (cofferdam.MemberAdded, error) {
+				return cl.ReopenMember(c.Context(), args[0], cofferdam.MemberReopening{Role: role, Level: level(organization), Proof: p})
+			})
+			if err != nil {
+				return err
+			}
+			return showAdded(a, m)
+		},
+	}
+	c.Flags().BoolVar(&organization, "organization", false, "in all of the organisation, not in the project alone")
+	c.Flags().Var(&choice{to: &role, of: roleNames()}, "role", strings.Join(roleNames(), ", "))
 	return c
 }

@@ -43,10 +43,10 @@ func newOrganizationAdd(a *app) *cobra.Command {
 				return err
 			}
 			r := cofferdam.OrganizationRequest{Name: args[0], Owner: owner}
-			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
-				return err
-			}
-			o, err := cl.AddOrganization(c.Context(), r)
+			o, err := proved(answers{a}, c, cl, func(p cofferdam.Proof) (cofferdam.OrganizationAdded, error) {
+				r.Proof = p
+				return cl.AddOrganization(c.Context(), r)
+			})
 			switch {
 			case err != nil:
 				return err

@@ -38,6 +38,8 @@ func stateOfToken(t cofferdam.Token) string {
 		return "revoked"
 	case !time.Now().Before(t.Expires):
 		return "over"
+	case t.Closed:
+		return "account closed"
 	case t.Login:
 		return "login"
 	}
@@ -63,10 +65,10 @@ func newTokenCreate(a *app) *cobra.Command {
 				return err
 			}
 			r := cofferdam.TokenRequest{Holder: holder, Role: role, Level: level(organization), Verbs: verbs, Seconds: span.Seconds()}
-			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
-				return err
-			}
-			login, err := cl.CreateToken(c.Context(), r)
+			login, err := proved(answers{a}, c, cl, func(p cofferdam.Proof) (cofferdam.Login, error) {
+				r.Proof = p
+				return cl.CreateToken(c.Context(), r)
+			})
 			switch {
 			case err != nil:
 				return err

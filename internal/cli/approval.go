@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -228,6 +229,21 @@ func (a answers) attend(what, command string) (*client.Client, error) {
 		return nil, &cofferdam.Error{Op: "cli.Answer", Kind: cofferdam.AwaitsPerson, Subject: what, Reason: "a person has to do it, and there is no terminal", Hint: "a person runs " + command + " at a terminal"}
 	}
 	return a.dial()
+}
+
+// proved sends a request that wants a proof that a person is there. The proof is asked
+// for once nothing else stands in the way: send is called without one first.
+func proved[T any](a answers, c *cobra.Command, cl *client.Client, send func(cofferdam.Proof) (T, error)) (T, error) {
+	v, err := send(cofferdam.Proof{})
+	var e *cofferdam.Error
+	if !errors.As(err, &e) || e.Reason != cofferdam.NoProof {
+		return v, err
+	}
+	p, err := a.prove(c, cl)
+	if err != nil {
+		return v, err
+	}
+	return send(p)
 }
 
 // prove asks for what shows that a person is there: a code if they have one of

@@ -45,12 +45,21 @@ func newPolicyList(a policies) *cobra.Command {
 			}
 			return items(a.app, "cofferdam/policy-list/v1", all, func(v cofferdam.PolicyVersion) string { return strconv.FormatInt(v.Version, 10) },
 				[]string{"VERSION", "STATE", "PROPOSED BY", "DECIDED BY", "PROPOSED", "WHY"}, func(v cofferdam.PolicyVersion) []string {
-					return []string{strconv.FormatInt(v.Version, 10), string(v.State), v.ProposedBy, orDash(v.DecidedBy), stamp(v.Proposed), cut(clean(v.Why), 40)}
+					return []string{strconv.FormatInt(v.Version, 10), stateOfPolicy(v), v.ProposedBy, orDash(v.DecidedBy), stamp(v.Proposed), cut(clean(v.Why), 40)}
 				})
 		}),
 	}
 	ofOrganization(c, &organization)
 	return c
+}
+
+// stateOfPolicy is what became of a version, or that nothing can: nobody agrees to
+// what somebody has proposed who has left.
+func stateOfPolicy(v cofferdam.PolicyVersion) string {
+	if v.Left {
+		return "author left"
+	}
+	return string(v.State)
 }
 
 func orDash(s string) string {

@@ -16,7 +16,12 @@ func TestAProofIsAboutOneChange(t *testing.T) {
 	s, _ := world(t)
 	seen := &abouts{Prover: s.Prover}
 	s.Prover, s.Provider = seen, noProvider{}
-	proof := cofferdam.Proof{Kind: identity.Password, Password: MemoryPassword}
+	member(t, s, "zoe", "viewer")
+	if err := s.RemoveMember(as(tess), "zoe", cofferdam.MemberRemoval{Level: cofferdam.OfOrganization}); err != nil {
+		t.Fatal(err)
+	}
+	member(t, s, "yan", "viewer")
+	proof := cofferdam.Proof{Kind: identity.Password, Password: "not it"} // so that each change could be made again
 	enroll := func(r cofferdam.EnrollRequest) func(context.Context) {
 		return func(ctx context.Context) { r.Proof = proof; _, _ = s.Enroll(ctx, r) }
 	}
@@ -40,7 +45,10 @@ func TestAProofIsAboutOneChange(t *testing.T) {
 		"a member":             member(cofferdam.MemberRequest{Name: "bob", Role: "viewer"}),
 		"a member that is not": member(cofferdam.MemberRequest{Name: "bob", Role: "viewer", Service: true}),
 		"a member of all":      member(cofferdam.MemberRequest{Name: "bob", Role: "viewer", Level: cofferdam.OfOrganization}),
-		"one who leaves":       func(ctx context.Context) { _ = s.RemoveMember(ctx, "bob", cofferdam.MemberRemoval{Proof: proof}) },
+		"one who leaves":       func(ctx context.Context) { _ = s.RemoveMember(ctx, "yan", cofferdam.MemberRemoval{Proof: proof}) },
+		"one who comes back": func(ctx context.Context) {
+			_, _ = s.ReopenMember(ctx, "zoe", cofferdam.MemberReopening{Role: "viewer", Proof: proof})
+		},
 	} {
 		seen.list = nil
 		do(as(alice))

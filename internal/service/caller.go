@@ -62,6 +62,7 @@ var verbs = map[string]verb{
 	"service.Member":              {"user.view", identity.Viewer, false},
 	"service.AddMember":           {"user.add", identity.Owner, true},
 	"service.RemoveMember":        {"user.remove", identity.Owner, true},
+	"service.ReopenMember":        {"user.reopen", identity.Owner, true},
 	"service.ListProjects":        {"project.list", identity.Viewer, false},
 	"service.AddProject":          {"project.add", identity.Owner, true},
 	"service.ListOrganizations":   {"organization.list", identity.Owner, true},
@@ -123,7 +124,7 @@ var verbs = map[string]verb{
 var byToken = map[string]bool{
 	"service.AnswerApproval": true, "service.DecidePolicy": true, "service.OpenTask": true, "service.Enroll": true, "service.BindSignIn": true,
 	"service.RegisterPasskey": true, "service.AddOrganization": true, "service.BindWebhook": true,
-	"service.Unenroll": true, "service.ListFactors": true, "service.AddMember": true, "service.RemoveMember": true, "service.CreateToken": true,
+	"service.Unenroll": true, "service.ListFactors": true, "service.AddMember": true, "service.RemoveMember": true, "service.ReopenMember": true, "service.CreateToken": true,
 }
 
 // enter admits a caller who may do op in the project that they act in.

@@ -25,6 +25,12 @@ func (s *Service) present(ctx context.Context, c identity.Caller, p cofferdam.Pr
 	if c.Principal.Kind == cofferdam.TestPerson {
 		return testProof, nil
 	}
+	if p.Kind == "" { // no guess at one: it is not counted
+		return "", &cofferdam.Error{
+			Op: "service.Present", Kind: cofferdam.Forbidden, Subject: "proof that you are there", Reason: cofferdam.NoProof,
+			Hint: "give your password, a fresh code or your passkey; cofferdam login --enroll sets one up",
+		}
+	}
 	p, err := s.fetched(ctx, c, p, about)
 	if err != nil {
 		return "", err

@@ -15,7 +15,10 @@ type Accounts interface {
 	Members(ctx context.Context, scope cofferdam.Scope) ([]identity.Member, error) // of a project; "": of the organisation
 	Member(ctx context.Context, scope cofferdam.Scope, name string) (identity.Member, error)
 	SetRole(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string, service bool, role identity.Role) (identity.Member, string, error)
+	MayHave(ctx context.Context, scope cofferdam.Scope, name string, service bool, role identity.Role) error
 	Leave(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string) error
+	Reopen(ctx context.Context, who identity.Caller, scope cofferdam.Scope, name string, role identity.Role) (identity.Member, string, error)
+	MayReopen(ctx context.Context, o cofferdam.OrganizationID, name string, role identity.Role) error
 	NewProject(ctx context.Context, who identity.Caller, name string) (cofferdam.Project, error)
 	Organizations(ctx context.Context) ([]cofferdam.Organization, error)
 	NewOrganization(ctx context.Context, who identity.Caller, name, owner string) (o cofferdam.Organization, invitation string, err error)
@@ -125,6 +128,9 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	if err := s.notRunner(op, scope, r.Name); err != nil {
 		return none, err
 	}
+	if err := s.Accounts.MayHave(ctx, scope, r.Name, r.Service, identity.Role(r.Role)); err != nil {
+		return none, err
+	}
 	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, r.Name, r.Role, r.Service)); err != nil {
 		return none, err
 	}
@@ -159,12 +165,6 @@ func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.Mem
 	if err != nil {
 		return err
 	}
-	if err := s.notRunner(op, scope, name); err != nil {
-		return err
-	}
-	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "", false)); err != nil {
-		return err
-	}
 	m, err := s.Accounts.Member(ctx, scope, name) // which may be an id
 	if err != nil {
 		return err
@@ -172,7 +172,40 @@ func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.Mem
 	if err := s.notRunner(op, scope, m.Name); err != nil {
 		return err
 	}
+	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "", false)); err != nil {
+		return err
+	}
 	return s.Accounts.Leave(ctx, a.Caller, scope, name)
+}
+
+// ReopenMember opens a closed account again, with a fresh proof that it is an owner of
+// the organisation who does: closing one is for them too.
+func (s *Service) ReopenMember(ctx context.Context, name string, r cofferdam.MemberReopening) (cofferdam.MemberAdded, error) {
+	const op = "service.ReopenMember"
+	none := cofferdam.MemberAdded{}
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return none, err
+	}
+	if _, err := reachWithRole(a, op, cofferdam.OfOrganization, "accounts"); err != nil {
+		return none, err
+	}
+	scope, err := reach(a, op, r.Level)
+	if err != nil {
+		return none, err
+	}
+	if err := s.Accounts.MayReopen(ctx, scope.Organization, name, identity.Role(r.Role)); err != nil {
+		return none, err
+	}
+	if _, err := s.present(ctx, a.Caller, r.Proof, digestOf("member again", scope, name, r.Role)); err != nil {
+		return none, err
+	}
+	m, text, err := s.Accounts.Reopen(ctx, a.Caller, scope, name, identity.Role(r.Role))
+	if err != nil {
+		return none, err
+	}
+	shown, err := s.shown(ctx, a, m)
+	return cofferdam.MemberAdded{Schema: "cofferdam/member-added/v1", Member: shown, Invitation: text}, err
 }
 
 // ListProjects returns those that the caller has a role in.

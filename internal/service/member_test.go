@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"cofferdam"
+	"cofferdam/identity"
 )
 
 var tess = cofferdam.Principal{Kind: cofferdam.TestPerson, Name: "tess"}
@@ -54,6 +55,99 @@ func TestWhoRunsTheServerStays(t *testing.T) {
 	}
 }
 
+// TestClosedAccountsAreReopened: an owner of the organisation opens a closed account, who
+// proves that they are there; an owner of a project does not, and a program does not
+// come back as an owner. What stands in the way is said before a proof is asked for,
+// and a request without one is no guess at it.
+func TestClosedAccountsAreReopened(t *testing.T) {
+	s, _ := world(t)
+	seen := &abouts{Prover: s.Prover}
+	s.Prover = seen
+	whole := func(p cofferdam.Principal, project cofferdam.ProjectID) context.Context {
+		c := identity.Caller{Principal: p, Member: "m", Organization: scope.Organization, Memberships: []identity.Membership{{Member: "m", Project: project, Role: identity.Owner}}}
+		return WithActing(context.Background(), Acting{Caller: c, Scope: scope})
+	}
+	ann, all := whole(alice, scope.Project), whole(alice, "")
+	member(t, s, "bob", "author")
+	if _, err := s.AddMember(as(tess), cofferdam.MemberRequest{Name: "ci", Service: true, Role: "author"}); err != nil {
+		t.Fatal(err)
+	}
+	reopen := func(ctx context.Context, name, role, password string) (cofferdam.MemberAdded, error) {
+		r := cofferdam.MemberReopening{Role: role}
+		if password != "" {
+			r.Proof = cofferdam.Proof{Kind: identity.Password, Password: password}
+		}
+		return s.ReopenMember(ctx, name, r)
+	}
+	refused := func(what string, kind cofferdam.Kind, text string, err error) {
+		t.Helper()
+		if err == nil || cofferdam.KindOf(err) != kind || !strings.Contains(err.Error()+cofferdam.HintOf(err), text) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := reopen(all, "bob", "author", "")
+	refused("one that is open", cofferdam.Conflict, "it is open", err)
+	for _, name := range []string{"bob", "ci"} {
+		if err := s.RemoveMember(as(tess), name, cofferdam.MemberRemoval{Level: cofferdam.OfOrganization}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.AddMember(all, cofferdam.MemberRequest{Name: "bob", Role: "author"})
+	refused("a role of a closed one", cofferdam.Conflict, "admin user reopen bob", err)
+	_, err = reopen(ann, "bob", "author", MemoryPassword)
+	refused("an owner of the project", cofferdam.Forbidden, "not owner in all of it", err)
+	_, err = reopen(all, "bob", "king", "")
+	refused("no role", cofferdam.Invalid, "viewer, author", err)
+	_, err = reopen(all, "ci", "owner", "")
+	refused("a program that owns", cofferdam.Invalid, "operator or less", err)
+	_, err = reopen(all, "nobody", "author", "")
+	refused("nobody", cofferdam.NotFound, "there is none", err)
+	_, err = reopen(all, "bob", "author", "")
+	refused("without a proof", cofferdam.Forbidden, cofferdam.NoProof, err)
+	if len(seen.list) != 0 {
+		t.Errorf("%d proofs were tried that nobody gave", len(seen.list))
+	}
+	_, err = reopen(all, "bob", "author", "not it")
+	refused("a wrong proof", cofferdam.Forbidden, "does not hold", err)
+	if m, err := s.Accounts.Member(t.Context(), cofferdam.Scope{Organization: scope.Organization}, "bob"); err != nil || m.Disabled.IsZero() {
+		t.Errorf("one of the refused opened it: %+v, %v", m, err)
+	}
+	back, err := reopen(all, "bob", "viewer", MemoryPassword)
+	if err != nil || back.Invitation == "" || !back.Member.Disabled.IsZero() || len(back.Member.Roles) != 1 || back.Member.Roles[0].Role != "viewer" {
+		t.Errorf("%+v, %v", back.Member, err)
+	}
+	if back, err = reopen(all, "ci", "author", MemoryPassword); err != nil || back.Invitation != "" {
+		t.Errorf("a program: %+v, %v", back.Member, err)
+	}
+}
+
+// TestTokensOfClosedAccounts: a list says of each token whether its holder's account is
+// closed, so that none looks as if it counted.
+func TestTokensOfClosedAccounts(t *testing.T) {
+	s, _ := world(t)
+	for _, name := range []string{"ci", "cd"} {
+		if _, err := s.AddMember(as(tess), cofferdam.MemberRequest{Name: name, Service: true, Role: "author", Level: cofferdam.OfOrganization}); err != nil {
+			t.Fatal(err)
+		}
+		proof := cofferdam.Proof{Kind: identity.Password, Password: MemoryPassword}
+		if _, err := s.CreateToken(as(alice), cofferdam.TokenRequest{Holder: name, Role: "author", Level: cofferdam.OfOrganization, Proof: proof}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.RemoveMember(as(tess), "ci", cofferdam.MemberRemoval{Level: cofferdam.OfOrganization}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.ListTokens(as(alice))
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, k := range list {
+		if k.Closed != (k.Holder == "service:ci") {
+			t.Errorf("%s: %v", k.Holder, k.Closed)
+		}
+	}
+}
+
 func added(_ cofferdam.MemberAdded, err error) error { return err }
 
 // TestWhoLeftProposesNothing: what somebody proposed who has left is nobody's word; it
@@ -72,6 +166,9 @@ func TestWhoLeftProposesNothing(t *testing.T) {
 		seen, err := s.Policy(as(tess), "", p.Version)
 		if err != nil || !seen.Left {
 			t.Errorf("%s: %+v, %v", name, seen, err)
+		}
+		if list, err := s.ListPolicies(as(tess), ""); err != nil || len(list) != 1 || !list[0].Left {
+			t.Errorf("%s: the list has %+v, %v", name, list, err)
 		}
 		_, err = s.DecidePolicy(as(tess), p.Version, cofferdam.PolicyDecision{Hash: p.Hash, Take: true})
 		if cofferdam.KindOf(err) != cofferdam.Conflict || !strings.Contains(err.Error(), "person:bob, who proposed it") {

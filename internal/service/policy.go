@@ -54,6 +54,9 @@ func (s *Service) ListPolicies(ctx context.Context, level cofferdam.PolicyLevel)
 	all, err := s.Policies.PolicyVersions(ctx, scope)
 	for i := range all {
 		all[i].Text = ""
+		if err == nil {
+			all[i].Left, err = s.left(ctx, all[i]) // asks for those alone that wait, which have a bound
+		}
 	}
 	return all, err
 }

@@ -41,13 +41,26 @@ func (s *Service) ListTokens(ctx context.Context) ([]cofferdam.Token, error) {
 		return nil, err
 	}
 	all, err := s.Accounts.Tokens(ctx, a.Caller.Organization)
+	if err != nil {
+		return nil, err
+	}
+	members, err := s.Accounts.Members(ctx, cofferdam.Scope{Organization: a.Caller.Organization})
+	if err != nil {
+		return nil, err
+	}
+	closed := map[string]bool{}
+	for _, m := range members {
+		closed[string(m.ID)] = !m.Disabled.IsZero()
+	}
 	var list []cofferdam.Token
 	for _, t := range all {
 		if mine(a, t) {
-			list = append(list, shownToken(t))
+			shown := shownToken(t)
+			shown.Closed = closed[t.Member]
+			list = append(list, shown)
 		}
 	}
-	return list, err
+	return list, nil
 }
 
 // CreateToken makes a token of the caller, or as an owner one of a service account.

@@ -1,10 +1,18 @@
 package store
 
 import (
+	"bytes"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pquerna/otp/totp"
 
 	"cofferdam"
 	"cofferdam/identity"
@@ -187,6 +195,167 @@ func TestOldTokensAreForgotten(t *testing.T) {
 	for _, k := range left {
 		if strings.Contains(ids[k.ID], "long ago") {
 			t.Errorf("one is left that is %s", ids[k.ID])
+		}
+	}
+}
+
+// TestReopenedAccountsAreBare: whose account is opened again has one role and one
+// invitation, and nothing of before: not another role, a token for elsewhere, a factor,
+// or who a provider named; and one that is open is not opened.
+func TestReopenedAccountsAreBare(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := cofferdam.ProjectID(cofferdam.NewID("p"))
+	must(s.AddProject(ctx, cofferdam.Project{Scope: cofferdam.Scope{Organization: scope.Organization, Project: other}, Name: "other", Created: time.Now()}))
+	token := func(member string, project cofferdam.ProjectID) identity.Token {
+		id := cofferdam.TokenID(cofferdam.NewID("k"))
+		return identity.Token{ID: id, Hash: strings.Repeat(string(id)[2:], 2), Organization: scope.Organization, Project: project, Member: member, Expires: time.Now().Add(time.Hour), Created: time.Now()}
+	}
+	people := map[string]identity.Person{}
+	tokens := map[string]identity.Token{}
+	for _, name := range []string{"ann", "zoe"} {
+		p := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: name, Created: time.Now()}
+		must(s.AddPerson(ctx, p, identity.Membership{Member: string(p.ID), Role: identity.Owner}, nil))
+		must(s.SetMembership(ctx, scope.Organization, identity.Membership{Member: string(p.ID), Project: other, Role: identity.Operator}))
+		people[name], tokens[name] = p, token(string(p.ID), other)
+		must(s.AddToken(ctx, tokens[name]))
+		must(s.AddFactor(ctx, identity.Factor{ID: cofferdam.NewID("f"), Person: p.ID, Kind: identity.Password, Name: "terminal", Data: []byte("x"), Created: time.Now()}, 0))
+		must(s.BindSubject(ctx, "https://id.test", name, p.ID, time.Now()))
+	}
+	ann := people["ann"]
+	back, invitation := identity.Membership{Member: string(ann.ID), Project: scope.Project, Role: identity.Viewer}, token(string(ann.ID), "")
+	if err := s.ReopenPerson(ctx, scope.Organization, back, &invitation); cofferdam.KindOf(err) != cofferdam.Conflict {
+		t.Errorf("one that is open: %v", err)
+	}
+	must(s.DisablePerson(ctx, scope.Organization, ann.ID, time.Now()))
+	if err := s.ReopenPerson(ctx, "o-other", back, &invitation); cofferdam.KindOf(err) != cofferdam.NotFound {
+		t.Errorf("by another organisation: %v", err)
+	}
+	short := invitation
+	short.Hash = "aaaa"
+	if err := s.ReopenPerson(ctx, scope.Organization, back, &short); err == nil {
+		t.Error("an invitation that is none was taken")
+	} else if p, err := s.Person(ctx, scope.Organization, "ann"); err != nil || p.Disabled.IsZero() {
+		t.Errorf("half of it was done: %+v, %v", p, err)
+	}
+	must(s.ReopenPerson(ctx, scope.Organization, back, &invitation))
+	for name, want := range map[string]bool{"ann": false, "zoe": true} { // zoe is the twin, whom nobody closed
+		p := people[name]
+		roles, err := s.Memberships(ctx, string(p.ID))
+		must(err)
+		if want != (len(roles) == 2) || !want && (len(roles) != 1 || roles[0] != back) {
+			t.Errorf("%s has the roles %+v", name, roles)
+		}
+		factors, err := s.Factors(ctx, p.ID)
+		must(err)
+		_, err = s.PersonBySubject(ctx, "https://id.test", name)
+		k, kerr := s.Token(ctx, scope.Organization, tokens[name].ID)
+		must(kerr)
+		if (len(factors) == 1) != want || (err == nil) != want || k.Revoked.IsZero() != want {
+			t.Errorf("%s has factors %+v, by the provider %v, a token %+v", name, factors, err, k)
+		}
+	}
+	if p, err := s.Person(ctx, scope.Organization, "ann"); err != nil || !p.Disabled.IsZero() {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if k, err := s.TokenByHash(ctx, invitation.Hash); err != nil || !k.Revoked.IsZero() {
+		t.Errorf("the invitation is %+v, %v", k, err)
+	}
+}
+
+// xored seals for a test; a vault does for a server.
+type xored byte
+
+func (x xored) Seal(name string, p []byte) ([]byte, error) {
+	out := []byte(name + "\x00")
+	for _, b := range p {
+		out = append(out, b^byte(x))
+	}
+	return out, nil
+}
+
+func (x xored) Unseal(name string, sealed []byte) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(sealed, []byte(name+"\x00"))
+	if !ok {
+		return nil, errors.New("it was not sealed under this name")
+	}
+	out, err := x.Seal("", rest)
+	return out[1:], err
+}
+
+// TestOldSecretsForCodesAreSealed: a server that starts on the database of an earlier
+// one, which kept secrets for codes as they were typed, leaves none in any of its
+// files; their codes count on, and one that is sealed is left as it is.
+func TestOldSecretsForCodesAreSealed(t *testing.T) {
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "cofferdam.db")
+	s, err := Open(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := identity.New(identity.Options{Store: s, Sealer: xored(0x80)})
+	secrets := map[cofferdam.PersonID]string{}
+	for i := range 12 {
+		p := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: fmt.Sprintf("ann%d", i), Created: time.Now()}
+		if err := s.AddPerson(ctx, p, identity.Membership{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		secret := base32.StdEncoding.EncodeToString([]byte(fmt.Sprintf("secret number %06d", i)))
+		f := identity.Factor{ID: cofferdam.NewID("f"), Person: p.ID, Kind: identity.TOTP, Name: "application", Data: []byte(secret), Created: time.Now()}
+		if err := s.AddFactor(ctx, f, 0); err != nil {
+			t.Fatal(err)
+		}
+		secrets[p.ID] = secret
+	}
+	left := func() (n int) {
+		files, err := filepath.Glob(path + "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range secrets {
+			for _, name := range files {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bytes.Contains(text, []byte(secret)) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if left() == 0 {
+		t.Fatal("the control: none is there before")
+	}
+	for range 2 { // of two starts the second changes nothing
+		if err := identity.SealCodes(ctx, s, xored(0x80)); err != nil {
+			t.Fatal(err)
+		}
+		if n := left(); n != 0 {
+			t.Errorf("%d are in the files", n)
+		}
+	}
+	for p, secret := range secrets {
+		code, err := totp.GenerateCode(secret, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Prove(ctx, p, cofferdam.Proof{Kind: identity.TOTP, Code: code}, "sha256:x"); err != nil {
+			t.Errorf("a code counts no more: %v", err)
 		}
 	}
 }

@@ -64,7 +64,38 @@ func (s *Store) AddPerson(ctx context.Context, p identity.Person, m identity.Mem
 	})
 }
 
-// DisablePerson closes an account from then on; the zero time opens it again.
+// ReopenPerson opens a closed account again with one role and, of a person, an
+// invitation: nothing else of what it had, or could be known by, is left. A Conflict
+// if it is open.
+func (s *Store) ReopenPerson(ctx context.Context, o cofferdam.OrganizationID, m identity.Membership, invitation *identity.Token) error {
+	const op = "store.ReopenPerson"
+	return s.change(ctx, op, func(tx *sql.Tx) error {
+		p, err := one(ctx, tx, op, "member "+show(m.Member), scanPerson, personColumns+`WHERE organization = ? AND id = ?`, o, m.Member)
+		if err != nil {
+			return err
+		}
+		if p.Disabled.IsZero() {
+			return conflict(op, "account "+p.Name, "it is open")
+		}
+		for _, forget := range []string{`DELETE FROM membership WHERE member = ?`, `DELETE FROM factor WHERE person = ?`, `DELETE FROM subject WHERE person = ?`, `DELETE FROM attempt WHERE person = ?`} {
+			if _, err := tx.ExecContext(ctx, forget, p.ID); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE token SET revoked = ? WHERE member = ? AND revoked = ''`, now(), p.ID); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE person SET disabled = '' WHERE id = ?`, p.ID); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO membership VALUES (?, ?, ?, ?)`, o, m.Member, m.Project, m.Role); err != nil || invitation == nil {
+			return err
+		}
+		return addToken(ctx, tx, *invitation)
+	})
+}
+
+// DisablePerson closes an account from then on.
 func (s *Store) DisablePerson(ctx context.Context, o cofferdam.OrganizationID, id cofferdam.PersonID, at time.Time) error {
 	const op = "store.DisablePerson"
 	n, err := s.exec(ctx, op, `UPDATE person SET disabled = ? WHERE organization = ? AND id = ?`, stamp(at), o, id)
@@ -216,17 +247,43 @@ func (s *Store) AddFactor(ctx context.Context, f identity.Factor, have int) erro
 	return err
 }
 
+const factorColumns = `SELECT id, person, kind, name, data, created FROM factor `
+
+func scanFactor(r *sql.Rows) (f identity.Factor, err error) {
+	var created string
+	if err := r.Scan(&f.ID, &f.Person, &f.Kind, &f.Name, &f.Data, &created); err != nil {
+		return f, err
+	}
+	f.Created, err = clock(created)
+	return f, err
+}
+
 // Factors lists those of a person, the oldest first.
 func (s *Store) Factors(ctx context.Context, p cofferdam.PersonID) ([]identity.Factor, error) {
-	list, err := all(ctx, s.read, func(r *sql.Rows) (f identity.Factor, err error) {
-		var created string
-		if err := r.Scan(&f.ID, &f.Person, &f.Kind, &f.Name, &f.Data, &created); err != nil {
-			return f, err
-		}
-		f.Created, err = clock(created)
-		return f, err
-	}, `SELECT id, person, kind, name, data, created FROM factor WHERE person = ? ORDER BY created, id`, p)
+	list, err := all(ctx, s.read, scanFactor, factorColumns+`WHERE person = ? ORDER BY created, id`, p)
 	return list, broken("store.Factors", s.path, err)
+}
+
+// CodeFactors lists the secrets for codes of everybody.
+func (s *Store) CodeFactors(ctx context.Context) ([]identity.Factor, error) {
+	list, err := all(ctx, s.read, scanFactor, factorColumns+`WHERE kind = 'totp'`)
+	return list, broken("store.CodeFactors", s.path, err)
+}
+
+// SealFactor writes what a factor holds anew. What it held is nowhere in the file
+// after that, nor in its journal: SQLite would keep it in pages that it has freed.
+func (s *Store) SealFactor(ctx context.Context, id string, data []byte) error {
+	const op = "store.SealFactor"
+	n, err := s.exec(ctx, op, `UPDATE factor SET data = ? WHERE id = ?`, data, id)
+	if err == nil && n == 0 {
+		return notFound(op, "factor "+show(id))
+	}
+	for _, clean := range []string{`VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`} {
+		if err == nil {
+			_, err = s.write.ExecContext(ctx, clean)
+		}
+	}
+	return broken(op, s.path, err)
 }
 
 // RemoveFactor forgets one; NotFound if the person has none of that id.
