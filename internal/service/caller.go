@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"cofferdam"
 	"cofferdam/identity"
@@ -237,6 +238,9 @@ func (s *Service) Tester(name string) identity.Caller {
 	}
 }
 
+// maxNamed bounds the projects that an error names.
+const maxNamed = 20
+
 // In returns the caller as they act in a project: the one of that name, or with ""
 // the one that they mean if they can only mean one. One that they are not in is
 // not there.
@@ -262,16 +266,19 @@ func (s *Service) In(ctx context.Context, c identity.Caller, name string) (Actin
 	if err != nil {
 		return a, err
 	}
+	var names []string
 	for _, p := range all {
-		if c.RoleIn(p.Scope) == "" {
-			continue
+		if c.RoleIn(p.Scope) != "" {
+			a.Scope, names = p.Scope, append(names, p.Name)
 		}
-		if a.Scope.Project != "" {
-			return a, invalid(op, "project", "you are in more than one, and the request names none", "name one with --project")
-		}
-		a.Scope = p.Scope
 	}
-	if a.Scope.Project == "" {
+	if len(names) > 1 {
+		if len(names) > maxNamed {
+			names = append(names[:maxNamed], "…")
+		}
+		return Acting{Caller: c}, invalid(op, "project", "you are in "+strings.Join(names, ", ")+", and the request names none", "name one with --project")
+	}
+	if len(names) == 0 {
 		return a, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: c.Principal.String(), Reason: "is in no project", Hint: "an owner adds you with cofferdam admin user add"}
 	}
 	return a, nil

@@ -148,6 +148,33 @@ func TestTokensOfClosedAccounts(t *testing.T) {
 	}
 }
 
+// TestWhoIsInSeveralProjectsIsToldWhich: a request that names none, of somebody who is
+// in some of them, is refused with those alone that are theirs.
+func TestWhoIsInSeveralProjectsIsToldWhich(t *testing.T) {
+	s, _ := world(t)
+	c := identity.Caller{Principal: alice, Member: "m", Organization: scope.Organization}
+	for _, name := range []string{"web", "api", "hidden"} {
+		p, err := s.AddProject(as(tess), cofferdam.ProjectRequest{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "hidden" {
+			c.Memberships = append(c.Memberships, identity.Membership{Member: "m", Project: p.Project, Role: identity.Author})
+		}
+	}
+	_, err := s.In(t.Context(), c, "")
+	if cofferdam.KindOf(err) != cofferdam.Invalid || err == nil || !strings.Contains(err.Error(), "you are in web, api,") || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("%v", err)
+	}
+	if a, err := s.In(t.Context(), c, "api"); err != nil || a.Scope.Project != c.Memberships[1].Project {
+		t.Errorf("%+v, %v", a.Scope, err)
+	}
+	c.Memberships = c.Memberships[:1]
+	if a, err := s.In(t.Context(), c, ""); err != nil || a.Scope.Project != c.Memberships[0].Project {
+		t.Errorf("of one alone: %+v, %v", a.Scope, err)
+	}
+}
+
 func added(_ cofferdam.MemberAdded, err error) error { return err }
 
 // TestWhoLeftProposesNothing: what somebody proposed who has left is nobody's word; it

@@ -359,3 +359,38 @@ func TestOldSecretsForCodesAreSealed(t *testing.T) {
 		}
 	}
 }
+
+// TestTheLastOwnerStays: of an organisation, whichever way they would go, and is told
+// what to do; with a second owner they go.
+func TestTheLastOwnerStays(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(name string, service bool, role identity.Role) string {
+		t.Helper()
+		p := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: name, Service: service, Created: time.Now()}
+		if err := s.AddPerson(ctx, p, identity.Membership{Member: string(p.ID), Role: role}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return string(p.ID)
+	}
+	ann := add("ann", false, identity.Owner)
+	add("bob", false, identity.Operator)
+	set := func(role identity.Role) error {
+		return s.SetMembership(ctx, scope.Organization, identity.Membership{Member: ann, Role: role})
+	}
+	for _, role := range []identity.Role{"", identity.Viewer, identity.Operator} {
+		if err := set(role); cofferdam.KindOf(err) != cofferdam.Conflict || !strings.Contains(cofferdam.HintOf(err), "--role owner --organization") {
+			t.Errorf("to %q: %v, %s", role, err, cofferdam.HintOf(err))
+		}
+	}
+	if roles, err := s.Memberships(ctx, ann); err != nil || len(roles) != 1 || roles[0].Role != identity.Owner {
+		t.Errorf("%+v, %v", roles, err)
+	}
+	add("zoe", false, identity.Owner)
+	if err := set(""); err != nil {
+		t.Errorf("with a second owner: %v", err)
+	}
+}

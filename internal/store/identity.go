@@ -153,7 +153,10 @@ func (s *Store) SetMembership(ctx context.Context, o cofferdam.OrganizationID, m
 			return err
 		}
 		if owners == 0 {
-			return conflict(op, "membership", "the organisation would have no owner")
+			return &cofferdam.Error{
+				Op: op, Kind: cofferdam.Conflict, Subject: "membership", Reason: "the organisation would have no owner",
+				Hint: "make somebody else an owner first: cofferdam admin user add NAME --role owner --organization",
+			}
 		}
 		return nil
 	})
