@@ -28,7 +28,7 @@ func flatten(args json.RawMessage) (cedar.RecordMap, error) {
 		return f.tags, nil
 	}
 	if len(args) > maxArgs {
-		return nil, fmt.Errorf("the arguments are larger than %d bytes", maxArgs)
+		return nil, fmt.Errorf("the arguments are %d bytes, more than the %d that a rule sees whole; what is larger is made in several calls, or by a command", len(args), maxArgs)
 	}
 	f.d = json.NewDecoder(bytes.NewReader(args))
 	f.d.UseNumber()

@@ -43,5 +43,8 @@ func TestArgumentsAreSeenWhole(t *testing.T) {
 		if (d.Verdict == cofferdam.Refused) != (c.want != "") || c.want != "" && d.Rule != c.want {
 			t.Errorf("%s: %+v, not %q", name, d, c.want)
 		}
+		if name == "too large" && !strings.Contains(d.Reason, "in several calls, or by a command") {
+			t.Errorf("what is too large is refused without a next step: %s", d.Reason)
+		}
 	}
 }

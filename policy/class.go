@@ -100,7 +100,7 @@ func (d *Document) addBase(name string, f *baseFile) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("base: %w", err)
-	case base.Base != nil || base.Mode != Enforce || len(base.with(Allow)) > 0 || base.Name == OrganizationName || base.Name == ProjectName:
+	case base.Base != nil || base.Mode != Enforce || len(base.with(Allow)) > 0 || idName(base.Name) == idName(OrganizationName) || base.Name == ProjectName:
 		return fmt.Errorf("base: a class denies, asks and limits, and nothing else")
 	}
 	d.Base = &base

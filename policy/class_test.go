@@ -118,6 +118,7 @@ func TestAClassIsKept(t *testing.T) {
 		"class of class":  sealed("mine", "class = \"write\"\n"),
 		"a class logs":    sealed("mine", "mode = \"log-only\"\nuntil = 2026-12-01T00:00:00Z\n"),
 		"name of a layer": sealed("organisation", "second_person = true\n"),
+		"name of its ids": sealed("organization", "[egress]\ndeny = [\"a.test\"]\n"),
 		"broken":          sealed("mine", "egres = 1\n"),
 	} {
 		if _, err := policy.ParseDocument(policy.ProjectName, []byte(bad), nil); cofferdam.KindOf(err) != cofferdam.Invalid {

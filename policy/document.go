@@ -416,7 +416,7 @@ func (d *Document) addRule(s Section, i int, f ruleFile, presets map[string][]st
 			if err := r.checkEffect(); err != nil {
 				return fmt.Errorf("%s: %q: %w", where, shorten(host), err)
 			}
-			r.ID = d.Name + "." + f.ID
+			r.ID = idName(d.Name) + "." + f.ID
 			if n > 1 {
 				r.ID += "-" + fmt.Sprint(n)
 			}

@@ -23,7 +23,7 @@ func (d *Document) add(r Rule) {
 	kind := fmt.Sprintf("%s.%s", r.section(), r.Effect)
 	d.known.counts[kind]++
 	if r.ID == "" {
-		r.ID = fmt.Sprintf("%s.%s-%d", d.Name, kind, d.known.counts[kind])
+		r.ID = fmt.Sprintf("%s.%s-%d", idName(d.Name), kind, d.known.counts[kind])
 	}
 	if r.Mode == "" {
 		r.Mode = Enforce

@@ -47,7 +47,7 @@ func newLayer(name string, rules []Rule, text string, taken map[cedar.PolicyID]b
 		}
 		l.rules, l.of = append(l.rules, r), append(l.of, es)
 	}
-	fixed, err := parseCedar(name, name+".", text, taken) // as its rules: no document takes another's ids
+	fixed, err := parseCedar(idName(name), idName(name)+".", text, taken) // as its rules: no document takes another's ids
 	if err != nil {
 		return nil, err
 	}

@@ -377,7 +377,7 @@ func TestIdsOfCedarText(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	q.Method = "PUT"
-	if d := s.Decide(q); d.Verdict != cofferdam.Refused || d.Rule != OrganizationName+".allow-1" {
+	if d := s.Decide(q); d.Verdict != cofferdam.Refused || d.Rule != "organization.allow-1" {
 		t.Errorf("%+v", d)
 	}
 }

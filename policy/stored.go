@@ -6,11 +6,20 @@ import (
 	"cofferdam"
 )
 
-// Names of the documents that are kept, as they stand in ids of rules.
+// Names of the documents that are kept, for people. In ids of rules, which programs
+// read, the first is spelled as everywhere in the API: see idName.
 const (
 	OrganizationName = "organisation"
 	ProjectName      = "project"
 )
+
+// idName is how the name of a document begins the ids of its rules.
+func idName(name string) string {
+	if name == OrganizationName {
+		return "organization"
+	}
+	return name
+}
 
 // Digest identifies the text.
 func (d *Document) Digest() cofferdam.Digest {

@@ -23,7 +23,7 @@ func TestNextStep(t *testing.T) {
 		{refused(cofferdam.EventRequest, "GET docs.example.com:443/a/b?c=:80", "default-deny"), "docs.example.com"},
 		{refused(cofferdam.EventRequest, "POST docs.example.com:8080/x", "default-deny"), "docs.example.com:8080"},
 		{refused(cofferdam.EventConnect, "db.example.com:5432", "default-deny"), "db.example.com:5432"},
-		{refused(cofferdam.EventDNS, "docs.example.com", "organisation.egress.deny-1"), ""},
+		{refused(cofferdam.EventDNS, "docs.example.com", "organization.egress.deny-1"), ""},
 		{refused(cofferdam.EventDNS, "*.com", "default-deny"), ""},
 		{refused(cofferdam.EventDNS, "x.test;reboot", "default-deny"), ""},
 		{refused(cofferdam.EventDNS, "$(id).test", "default-deny"), ""},
