@@ -16,7 +16,8 @@ const aboutLogin cofferdam.Digest = "sha256:login"
 func (d *Directory) SignIn(ctx context.Context, r cofferdam.LoginRequest, first cofferdam.OrganizationID) (Token, string, error) {
 	none := &cofferdam.Error{
 		Op: "identity.SignIn", Kind: cofferdam.Unauthenticated, Subject: "signing in", Reason: "name, password or code is not right, or too many wrong ones were given",
-		Hint: "try again, after 15 minutes if you were wrong five times; an owner can make you a new account",
+		Hint: "try again, after 15 minutes if you were wrong five times, and with --organization NAME if it is not the server's own; " +
+			"an owner closes and reopens an account whose password is lost",
 	}
 	o := first
 	if r.Organization != "" {

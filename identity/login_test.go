@@ -69,6 +69,9 @@ func TestSignIn(t *testing.T) {
 		}
 		want = err.Error() + cofferdam.HintOf(err)
 	}
+	if !strings.Contains(want, "--organization NAME") {
+		t.Errorf("who is of another organisation is told nothing of it: %s", want)
+	}
 	for _, organization := range []string{"", "acme"} {
 		kept, text, err := d.SignIn(ctx, cofferdam.LoginRequest{Organization: organization, Name: "ann", Password: word}, acme.Organization)
 		if err != nil || !kept.Login || kept.Expires.Sub(kept.Created) != LoginLife {
