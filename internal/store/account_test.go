@@ -394,3 +394,37 @@ func TestTheLastOwnerStays(t *testing.T) {
 		t.Errorf("with a second owner: %v", err)
 	}
 }
+
+// TestAProgramIsNoOwner: whatever asks for it, in a project as in the organisation; its
+// other roles are as anybody's.
+func TestAProgramIsNoOwner(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	scope, err := s.DefaultScope(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "ann", Created: time.Now()}
+	if err := s.AddPerson(ctx, ann, identity.Membership{Member: string(ann.ID), Role: identity.Owner}, nil); err != nil {
+		t.Fatal(err)
+	}
+	p := identity.Person{ID: cofferdam.PersonID(cofferdam.NewID("u")), Organization: scope.Organization, Name: "ci", Service: true, Created: time.Now()}
+	for _, project := range []cofferdam.ProjectID{"", scope.Project} {
+		if err := s.AddPerson(ctx, p, identity.Membership{Member: string(p.ID), Project: project, Role: identity.Owner}, nil); err == nil {
+			t.Errorf("made as an owner of %q", project)
+		}
+	}
+	if err := s.AddPerson(ctx, p, identity.Membership{Member: string(p.ID), Project: scope.Project, Role: identity.Operator}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, project := range []cofferdam.ProjectID{"", scope.Project} {
+		if err := s.SetMembership(ctx, scope.Organization, identity.Membership{Member: string(p.ID), Project: project, Role: identity.Owner}); err == nil {
+			t.Errorf("became an owner of %q", project)
+		}
+	}
+	if _, err := s.write.ExecContext(ctx, `UPDATE membership SET role = 'owner' WHERE member = ?`, p.ID); err == nil {
+		t.Error("written as an owner")
+	}
+	if roles, err := s.Memberships(ctx, string(p.ID)); err != nil || len(roles) != 1 || roles[0].Role != identity.Operator {
+		t.Errorf("%+v, %v", roles, err)
+	}
+}
