@@ -48,7 +48,7 @@ func (c *Caller) hint(r Request, d cofferdam.Decision) cofferdam.Decision {
 		return d
 	}
 	entry := string(q.Host)
-	if q.Port != 0 && q.Port != 80 && q.Port != 443 {
+	if q.Port != 0 && !policy.WebPort(q.Port) {
 		entry = Target{q.Host, q.Port}.String()
 	}
 	rule, err := policy.ParseOpening(policy.HTTP, entry)

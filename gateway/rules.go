@@ -121,6 +121,3 @@ func (r *Rules) Digest() cofferdam.Digest { return r.Set().Digest() }
 
 // Splices says whether TLS to host:port passes unseen.
 func (r *Rules) Splices(host cofferdam.Host, port uint16) bool { return r.Set().Splices(host, port) }
-
-// Rules returns the hosts that the session was given.
-func (r *Rules) Rules() []policy.Rule { return r.Set().Rules() }

@@ -79,7 +79,7 @@ func (r Rule) port() string {
 	case r.effect() == Deny:
 		return "true"
 	}
-	return "[80, 443].contains(context.port)"
+	return fmt.Sprintf("[%d, %d].contains(context.port)", httpPort, httpsPort)
 }
 
 // requests is the condition of the requests that r is about.

@@ -51,7 +51,7 @@ func ParseOpening(action, entry string) (Rule, error) {
 func (s *Set) WhyLocked(r Rule) (reason, hint string) {
 	port := r.Port
 	if port == 0 {
-		port = 443
+		port = httpsPort
 	}
 	q := Query{Action: HTTP, Host: cofferdam.Host(r.Pattern), Port: port, Method: "GET", Path: "/"}
 	if name := s.grant.beyond(r); name != "" {

@@ -70,7 +70,7 @@ func (s *Set) ports(host cofferdam.Host) []string {
 		if p := s.core.rules[i].Port; p != 0 {
 			out = append(out, strconv.Itoa(int(p)))
 		} else {
-			out = append(out, "80", "443")
+			out = append(out, strconv.Itoa(httpPort), strconv.Itoa(httpsPort))
 		}
 	}
 	return out
@@ -138,7 +138,7 @@ func (s *Set) hostHint(q Query, rule string) string {
 		return s.hints.allowed
 	}
 	r := Rule{Pattern: string(q.Host)}
-	if q.Port != 80 && q.Port != 443 {
+	if !WebPort(q.Port) {
 		r.Port = q.Port
 	}
 	if name := s.hints.beyond(r); name != "" {

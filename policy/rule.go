@@ -89,11 +89,19 @@ func compare(a, b bool) int {
 	return 1
 }
 
-// allowsPort says whether port is one that the rule opens; a rule without a
-// port opens those of the web.
+// Ports that an entry without a port opens.
+const (
+	httpPort  = 80
+	httpsPort = 443
+)
+
+// WebPort says whether port is one that an entry without a port opens.
+func WebPort(port uint16) bool { return port == httpPort || port == httpsPort }
+
+// allowsPort says whether port is one that the rule opens.
 func (r Rule) allowsPort(port uint16) bool {
 	if r.Port == 0 {
-		return port == 80 || port == 443
+		return WebPort(port)
 	}
 	return r.Port == port
 }

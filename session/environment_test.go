@@ -53,7 +53,7 @@ env = { TOOL = "/env/tool" }
 	}
 	for i, want := range []string{"registry.example.com", "registry.example.com files.example.com", "registry.example.com", "registry.example.com files.example.com"} {
 		c := b.wires[i].caller
-		if got := strings.Join(patterns(c.Policy.Rules()), " "); got != want {
+		if got := strings.Join(patterns(c.Policy.Set().Rules()), " "); got != want {
 			t.Errorf("wire %d reaches %q, want %q", i, got, want)
 		}
 		if (c.Phase == gateway.Setup) != (i%2 == 0) || c.Phase == gateway.Setup && (c.Repo.ID != "" || c.Branch != "") {

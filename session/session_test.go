@@ -367,7 +367,7 @@ func TestProjectFileOnlyNarrows(t *testing.T) {
 	p.Request.Allow = []string{"*.example.org", "a.example.com", "b.example.com"}
 	b.run(p)
 	var rules []string
-	for _, r := range b.wires[0].caller.Policy.Rules() {
+	for _, r := range b.wires[0].caller.Policy.Set().Rules() {
 		rules = append(rules, r.Pattern)
 	}
 	if strings.Join(rules, " ") != "a.example.com" {

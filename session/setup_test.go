@@ -65,11 +65,11 @@ func TestEnvironmentIsMadeOnceWithItsOwnGrant(t *testing.T) {
 	}
 	setup, work := b.wires[0].caller, b.wires[1].caller
 	if setup.Phase != "setup" || setup.Repo.ID != "" || setup.Model.Name != "" || setup.Branch != "" ||
-		len(setup.Policy.Rules()) != 1 || setup.Policy.Rules()[0].Pattern != "registry.example.com" {
-		t.Errorf("the setup phase is %+v with %v", setup, setup.Policy.Rules())
+		len(setup.Policy.Set().Rules()) != 1 || setup.Policy.Set().Rules()[0].Pattern != "registry.example.com" {
+		t.Errorf("the setup phase is %+v with %v", setup, setup.Policy.Set().Rules())
 	}
-	if len(work.Policy.Rules()) != 0 || work.Model.Name != "pretended" || work.Actor.Kind != cofferdam.Agent {
-		t.Errorf("the agent is %+v with %v", work, work.Policy.Rules())
+	if len(work.Policy.Set().Rules()) != 0 || work.Model.Name != "pretended" || work.Actor.Kind != cofferdam.Agent {
+		t.Errorf("the agent is %+v with %v", work, work.Policy.Set().Rules())
 	}
 	seen := b.git("-C", b.repo.Upstream, "show", string(r.Head)+":env.txt")
 	for _, want := range []string{

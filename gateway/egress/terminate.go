@@ -14,6 +14,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/gateway"
+	"cofferdam/policy"
 )
 
 // innerBuffer is enough to look at the first byte inside TLS; larger reads go
@@ -132,7 +133,7 @@ func passHint(c *gateway.Caller, to gateway.Target) string {
 		return "give it the model gateway's own address, http://" + string(gateway.ModelHost)
 	}
 	entry := "splice:" + string(to.Host)
-	if to.Port != 80 && to.Port != 443 {
+	if !policy.WebPort(to.Port) {
 		entry = "splice:" + to.String()
 	}
 	return "a person can let TLS to this host pass unseen with --allow " + entry

@@ -173,7 +173,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, to gateway.Targe
 	switch {
 	case err == nil:
 		h = p.Router.Handler(p.Caller, to)
-	case cofferdam.KindOf(err) != cofferdam.Denied || to.Port != 80 && to.Port != 443 || policy.CheckHost(to.Host) != nil:
+	case cofferdam.KindOf(err) != cofferdam.Denied || !policy.WebPort(to.Port) || policy.CheckHost(to.Host) != nil:
 		gateway.AnswerRefusal(w, r, err)
 		return
 	default:

@@ -34,7 +34,7 @@ func (r Routes) Handler(c *gateway.Caller, to gateway.Target) gateway.Handler {
 		}
 		return r.Provider
 	}
-	if to.Port != 80 && to.Port != 443 {
+	if !policy.WebPort(to.Port) {
 		q := policy.Query{Action: policy.Connect, Host: to.Host, Port: to.Port}
 		if c.Policy.Decide(q).Verdict != cofferdam.Allowed {
 			return nil

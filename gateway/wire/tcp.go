@@ -10,6 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"cofferdam/gateway"
+	"cofferdam/policy"
 )
 
 // flow names a connection: the box's port and where it goes.
@@ -51,7 +52,7 @@ func (w *Wire) accept(r *tcp.ForwarderRequest) {
 // if there is none, which is then noted.
 func (w *Wire) route(dst netip.AddrPort) (gateway.Handler, gateway.Target) {
 	if dst.Addr() == RefusalAddress {
-		if dst.Port() == 80 || dst.Port() == 443 {
+		if policy.WebPort(dst.Port()) {
 			return w.router.Refusal(), gateway.Target{Port: dst.Port()}
 		}
 		w.drops.note(dropPort, fmt.Sprintf("%d of a refused name", dst.Port()))

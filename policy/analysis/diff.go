@@ -111,7 +111,7 @@ func (c *Change) unseen(before, after policy.Document) {
 		}
 		for _, r := range before.Rules {
 			still := func(o policy.Rule) bool {
-				return o.Effect == policy.Allow && !o.Splice && o.Pattern == r.Pattern && (o.Port == r.Port || o.Port == 0 && (r.Port == 80 || r.Port == 443))
+				return o.Effect == policy.Allow && !o.Splice && o.Pattern == r.Pattern && (o.Port == r.Port || o.Port == 0 && policy.WebPort(r.Port))
 			}
 			wide := s
 			wide.Port, wide.Methods, wide.Paths = r.Port, r.Methods, r.Paths

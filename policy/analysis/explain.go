@@ -152,7 +152,7 @@ func smallest(q policy.Query) (entry, rule string) {
 	switch q.Action {
 	case policy.Resolve, policy.Connect, policy.HTTP:
 		entry = string(q.Host)
-		if q.Port != 0 && q.Port != 80 && q.Port != 443 {
+		if q.Port != 0 && !policy.WebPort(q.Port) {
 			entry += ":" + strconv.Itoa(int(q.Port))
 		}
 		if q.Splice {
@@ -190,7 +190,7 @@ func next(q policy.Query, entry string) string {
 		return "no rule can allow it: it is not part of the task"
 	case q.Action == policy.Resolve || q.Action == policy.Connect || q.Action == policy.HTTP:
 		host := string(q.Host)
-		if q.Port != 0 && q.Port != 80 && q.Port != 443 {
+		if q.Port != 0 && !policy.WebPort(q.Port) {
 			host += ":" + strconv.Itoa(int(q.Port))
 		}
 		return "for one task: cofferdam task run --allow " + host + " …, or, while it runs, cofferdam approval open TASK " + host + "; for all: add the entry to a file of the policy and give it to cofferdam policy propose"

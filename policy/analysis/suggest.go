@@ -76,7 +76,7 @@ func (s *Suggestion) see(q policy.Query) {
 		return
 	}
 	host := string(q.Host)
-	if q.Port != 0 && q.Port != 80 && q.Port != 443 {
+	if q.Port != 0 && !policy.WebPort(q.Port) {
 		host = fmt.Sprintf("%s:%d", host, q.Port)
 	}
 	o := s.hosts[host]
