@@ -211,6 +211,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a token", "64 verbs", "identity/token.go", "maxVerbs"},
 		{"a login", "12 hours", "identity/token.go", "LoginLife"},
 		{"an invitation", "24 hours", "identity/member.go", "InvitationLife"},
+		{"a document that is only logged", "90 days", "internal/service/policy.go", "maxLogOnly"},
 		{"a token that counts no more", "90 days", "internal/store/identity.go", "tokenKept"},
 		{"a proof", "60 seconds", "identity/factor.go", "PresentFor"},
 		{"a proof", "5 wrong", "identity/factor.go", "MaxWrong"},

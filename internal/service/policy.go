@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"cofferdam"
 	"cofferdam/policy"
@@ -300,11 +301,18 @@ func (s *Service) wholePolicy(ctx context.Context, op string, scope cofferdam.Sc
 	return s.sound(ctx, op, scope, d.Seal())
 }
 
+// maxLogOnly is how long a document may refuse nothing of what only nothing allows.
+// Source: docs/SPECIFICATION.md, "Policy".
+const maxLogOnly = 90 * 24 * time.Hour
+
 // sound reads a document and refuses one with an error in it.
 func (s *Service) sound(ctx context.Context, op string, scope cofferdam.Scope, text string) (policy.Document, error) {
 	d, err := policy.ParseDocument(nameAt(scope), []byte(text), s.Presets)
 	if err != nil {
 		return d, err
+	}
+	if last := s.Now().Add(maxLogOnly); d.Until.After(last) {
+		return d, invalid(op, "until of the policy of the "+nameAt(scope), fmt.Sprintf("log-only lasts %d days at most", maxLogOnly/(24*time.Hour)), "write a time up to "+last.UTC().Format(time.RFC3339)+", and propose it anew when it ends")
 	}
 	above, err := s.over(ctx, scope)
 	if err != nil {

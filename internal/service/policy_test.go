@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cofferdam"
 	"cofferdam/identity"
@@ -242,6 +243,7 @@ func TestBadPolicies(t *testing.T) {
 		"not UTF-8":   {cofferdam.PolicyRequest{Text: "# \xff\n"}, ""},
 		"no preset":   {cofferdam.PolicyRequest{Text: "[egress]\nallow = [\"preset:none\"]\n"}, "no such preset"},
 		"log-only":    {cofferdam.PolicyRequest{Text: "mode = \"log-only\"\n"}, "until"},
+		"for ever":    {cofferdam.PolicyRequest{Text: "mode = \"log-only\"\nuntil = " + time.Now().Add(maxLogOnly+time.Hour).UTC().Format(time.RFC3339) + "\n"}, "90 days at most"},
 		"whole world": {cofferdam.PolicyRequest{Text: "[egress]\nallow = [\"*\"]\n"}, ""},
 	} {
 		if _, err := s.ProposePolicy(tess, c.r); cofferdam.KindOf(err) != cofferdam.Invalid || !strings.Contains(err.Error(), c.says) || cofferdam.HintOf(err) == "" {
