@@ -30,7 +30,7 @@ const (
 	noticeTries   = 5
 	noticePause   = time.Second // doubled each time
 	noticeTimeout = 10 * time.Second
-	maxNotices    = 256 // that wait; more are dropped, and the log says so
+	maxNotices    = 256 // that wait; more are dropped, of who has most, and the log says so
 )
 
 // Notice tells a program outside that a question was asked, answered or ended. It
@@ -47,7 +47,7 @@ type Webhook struct {
 	sign   Signer
 	client *http.Client
 	log    *slog.Logger
-	queue  chan cofferdam.Question
+	queue  *notices
 	pause  func(context.Context, time.Duration)
 }
 
@@ -59,7 +59,7 @@ type Signer func(ctx context.Context, message []byte) ([][]byte, error)
 // for this address alone.
 func NewWebhook(url string, sign Signer, log *slog.Logger) *Webhook {
 	return &Webhook{
-		url: url, sign: sign, log: log, queue: make(chan cofferdam.Question, maxNotices), pause: pause,
+		url: url, sign: sign, log: log, queue: newNotices(), pause: pause,
 		client: &http.Client{Timeout: noticeTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 }
@@ -75,22 +75,19 @@ func pause(ctx context.Context, d time.Duration) {
 
 // Told takes a notice and returns at once; see Options.Told.
 func (w *Webhook) Told(q cofferdam.Question) {
-	select {
-	case w.queue <- q:
-	default:
-		w.log.Warn("a notice of a question is dropped: too many wait", slog.String("question", string(q.ID)))
+	if dropped := w.queue.add(q); dropped != "" {
+		w.log.Warn("a notice of a question is dropped: too many wait", slog.String("question", string(dropped)))
 	}
 }
 
-// Run sends notices, in order, until ctx ends.
+// Run sends notices, those of one organisation in order, until ctx ends.
 func (w *Webhook) Run(ctx context.Context) {
 	for {
-		select {
-		case q := <-w.queue:
-			w.deliver(ctx, q)
-		case <-ctx.Done():
+		q, ok := w.queue.next(ctx)
+		if !ok || ctx.Err() != nil {
 			return
 		}
+		w.deliver(ctx, q)
 	}
 }
 

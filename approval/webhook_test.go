@@ -111,8 +111,8 @@ func TestNoticesWaitInBounds(t *testing.T) {
 	for range maxNotices + 50 {
 		w.Told(cofferdam.Question{ID: "a-1"})
 	}
-	if len(w.queue) != maxNotices {
-		t.Errorf("%d wait", len(w.queue))
+	if n := len(w.queue.lines[0].list); n != maxNotices {
+		t.Errorf("%d wait", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
