@@ -15,6 +15,7 @@ type follower struct {
 	s     *Service
 	items chan cofferdam.Progress
 	seen  map[cofferdam.SessionID]bool
+	rests chan struct{} // closed once the task is at rest
 	wg    sync.WaitGroup
 	err   error // of run; read after items is closed
 }
@@ -27,6 +28,7 @@ func (f *follower) run(ctx context.Context, id cofferdam.TaskID) {
 	defer cancel()
 	err := f.s.Tasks.Watch(ctx, id, func(t cofferdam.Task) error {
 		if AtRest(t.State) { // its last events come before its last state
+			close(f.rests)
 			f.replay(logs, t.Sessions)
 			f.drain(cancel)
 			_ = f.put(ctx, cofferdam.Progress{Schema: progressSchema, Task: &t}) // fails only when nobody follows any more
@@ -67,7 +69,18 @@ func (f *follower) fresh(ids []cofferdam.SessionID) []cofferdam.SessionID {
 // does not hold up the next.
 func (f *follower) follow(ctx context.Context, ids []cofferdam.SessionID) {
 	for _, id := range f.fresh(ids) {
-		f.wg.Go(func() { f.read(ctx, id) })
+		f.wg.Go(func() {
+			for f.read(ctx, id) { // a session is known before its log is there
+				select {
+				case <-time.After(followAgain):
+				case <-f.rests:
+					f.read(ctx, id)
+					return
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
 	}
 }
 
@@ -81,12 +94,16 @@ func (f *follower) replay(ctx context.Context, ids []cofferdam.SessionID) {
 	})
 }
 
-// read sends one log. One that cannot be read ends its part of the stream only;
-// the task's state goes on.
-func (f *follower) read(ctx context.Context, id cofferdam.SessionID) {
-	_ = f.s.Trace.Follow(ctx, id, 0, func(e cofferdam.Event) error {
+// followAgain is how long it takes to look again for a log that is not there.
+const followAgain = 200 * time.Millisecond
+
+// read sends one log, and says whether there is none. One that cannot be read ends
+// its part of the stream only; the task's state goes on.
+func (f *follower) read(ctx context.Context, id cofferdam.SessionID) (none bool) {
+	err := f.s.Trace.Follow(ctx, id, 0, func(e cofferdam.Event) error {
 		return f.put(ctx, cofferdam.Progress{Schema: progressSchema, Event: &e})
 	})
+	return err != nil && cofferdam.KindOf(err) == cofferdam.NotFound
 }
 
 func (f *follower) put(ctx context.Context, p cofferdam.Progress) error {

@@ -386,7 +386,7 @@ func (s *Service) FollowTask(ctx context.Context, name string, send func(cofferd
 	if err != nil {
 		return err
 	}
-	f := &follower{s: s, items: make(chan cofferdam.Progress), seen: map[cofferdam.SessionID]bool{}}
+	f := &follower{s: s, items: make(chan cofferdam.Progress), seen: map[cofferdam.SessionID]bool{}, rests: make(chan struct{})}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go f.run(ctx, t.ID)

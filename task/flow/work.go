@@ -253,6 +253,7 @@ func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p
 			if err := s.o.Store.BeginSession(ctx, purpose, try, plan); err != nil {
 				return session.Result{}, err
 			}
+			s.o.Tasks.SessionBegan()
 		case err != nil:
 			return session.Result{}, err
 		case res != nil:
