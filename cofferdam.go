@@ -329,6 +329,7 @@ type Approval struct {
 // ApproveRequest is a person's word for exactly one commit.
 type ApproveRequest struct {
 	Commit Commit `json:"commit"`
+	Policy Digest `json:"policy"` // of the landing that was shown
 	Proof  Proof  `json:"proof"`
 }
 

@@ -8,3 +8,10 @@ type Landing struct {
 	People  int     `json:"people"`           // who have to approve the commit
 	Policy  Digest  `json:"policy,omitempty"` // by which this was judged
 }
+
+// RejectRequest is a person's word that exactly one commit is not wanted.
+type RejectRequest struct {
+	Commit Commit `json:"commit"`
+	Reason string `json:"reason"`
+	Proof  Proof  `json:"proof"`
+}

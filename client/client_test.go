@@ -67,7 +67,10 @@ func TestOnlySafeCallsAreRepeated(t *testing.T) {
 		"follow": {func(c *Client) error {
 			return c.FollowTask(context.Background(), "t-1", func(cofferdam.Progress) error { return nil })
 		}, attempts},
-		"approve":     {func(c *Client) error { _, err := c.ApproveMerge(context.Background(), "t-1", "a"); return err }, 1},
+		"approve": {func(c *Client) error {
+			_, err := c.ApproveMerge(context.Background(), "t-1", cofferdam.ApproveRequest{Commit: "a"})
+			return err
+		}, 1},
 		"land":        {func(c *Client) error { _, err := c.LandMerge(context.Background(), "t-1", "a"); return err }, 1},
 		"cancel":      {func(c *Client) error { _, err := c.CancelTask(context.Background(), "t-1"); return err }, 1},
 		"add repo":    {func(c *Client) error { _, err := c.AddRepo(context.Background(), cofferdam.RepoRequest{}); return err }, 1},

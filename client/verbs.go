@@ -182,13 +182,13 @@ func (c *Client) Merge(ctx context.Context, name string) (cofferdam.Change, erro
 }
 
 // ApproveMerge gives a person's word for exactly this commit.
-func (c *Client) ApproveMerge(ctx context.Context, name string, commit cofferdam.Commit) (cofferdam.Approval, error) {
-	return post[cofferdam.Approval](ctx, c, at("merges", name)+"/approve", map[string]any{"commit": commit}, "")
+func (c *Client) ApproveMerge(ctx context.Context, name string, r cofferdam.ApproveRequest) (cofferdam.Approval, error) {
+	return post[cofferdam.Approval](ctx, c, at("merges", name)+"/approve", r, "")
 }
 
-// RejectMerge says that the change is not wanted.
-func (c *Client) RejectMerge(ctx context.Context, name, reason string) (cofferdam.Task, error) {
-	return post[cofferdam.Task](ctx, c, at("merges", name)+"/reject", map[string]any{"reason": reason}, "")
+// RejectMerge says that exactly this commit is not wanted.
+func (c *Client) RejectMerge(ctx context.Context, name string, r cofferdam.RejectRequest) (cofferdam.Task, error) {
+	return post[cofferdam.Task](ctx, c, at("merges", name)+"/reject", r, "")
 }
 
 // LandMerge lands the approved commit and waits for it; "" takes the task's own.

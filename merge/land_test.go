@@ -63,7 +63,7 @@ func TestLandingIsDecided(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d, s, _ := ruled(t, c.policy)
 			for _, by := range c.approve {
-				if _, err := s.Approve(t.Context(), d.task, head, by); err != nil {
+				if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, by, "password"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -94,11 +94,11 @@ func TestLandingIsDecided(t *testing.T) {
 // taken after the approval holds when it lands.
 func TestDeniedLanding(t *testing.T) {
 	d, s, change := ruled(t, deny)
-	if _, err := s.Approve(t.Context(), d.task, head, anna); err == nil || cofferdam.KindOf(err) != cofferdam.Denied || len(d.recorded) != 0 {
+	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err == nil || cofferdam.KindOf(err) != cofferdam.Denied || len(d.recorded) != 0 {
 		t.Errorf("approved: %v", err)
 	}
 	change("")
-	if _, err := s.Approve(t.Context(), d.task, head, anna); err != nil {
+	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err != nil {
 		t.Fatal(err)
 	}
 	change(deny)

@@ -133,9 +133,10 @@ func (s *Service) View(ctx context.Context, t cofferdam.Task) (cofferdam.Change,
 }
 
 // Approve takes a person's word for commit, which must be what the task wants
-// merged now and what its receipt proves.
-func (s *Service) Approve(ctx context.Context, t cofferdam.Task, commit cofferdam.Commit, by cofferdam.Principal) (cofferdam.Approval, error) {
+// merged now and what its receipt proves. how is what showed that it is theirs.
+func (s *Service) Approve(ctx context.Context, t cofferdam.Task, word cofferdam.ApproveRequest, by cofferdam.Principal, how string) (cofferdam.Approval, error) {
 	const op = "merge.Approve"
+	commit := word.Commit
 	none := cofferdam.Approval{}
 	if !by.IsPerson() || by.Name == "" {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Forbidden, Subject: "approve " + t.Short(), Reason: "only a person may approve, and this is " + by.String(), Hint: "a person runs cofferdam merge approve " + t.Short() + " at a terminal"}
@@ -166,11 +167,14 @@ func (s *Service) Approve(ctx context.Context, t cofferdam.Task, commit cofferda
 	if err != nil {
 		return none, err
 	}
+	if word.Policy != "" && word.Policy != rule.Policy {
+		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "approve " + t.Short(), Reason: "the policy is another one than was shown", Hint: view}
+	}
 	if rule.Verdict == cofferdam.Refused {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Denied, Subject: "approve " + t.Short(), Reason: "nobody may land it: " + rule.Reason, Hint: "an owner can change the policy: cofferdam policy explain --action land " + string(t.Base)}
 	}
 	a := cofferdam.Approval{Commit: commit, By: by, Time: s.o.Now().UTC()}
-	fields := map[string]string{"commit": string(commit), "receipt": string(r.ID), cofferdam.FieldPolicy: string(rule.Policy)}
+	fields := map[string]string{"commit": string(commit), "receipt": string(r.ID), "proof": how, cofferdam.FieldPolicy: string(rule.Policy)}
 	if err := s.record(ctx, t, cofferdam.EventApprove, by, fields); err != nil {
 		return none, fmt.Errorf("approve %s: %w", t.Short(), err)
 	}

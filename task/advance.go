@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"cofferdam"
@@ -94,6 +95,11 @@ func (s *Service) gate(ctx context.Context, t cofferdam.Task) error {
 // change can be left behind by a crash between the two; a change without its
 // record cannot.
 func (s *Service) move(ctx context.Context, id cofferdam.TaskID, by cofferdam.Principal, change func(*cofferdam.Task) error) (cofferdam.Task, error) {
+	return s.moveWith(ctx, id, by, nil, change)
+}
+
+// moveWith is move with more for the record.
+func (s *Service) moveWith(ctx context.Context, id cofferdam.TaskID, by cofferdam.Principal, more map[string]string, change func(*cofferdam.Task) error) (cofferdam.Task, error) {
 	t, err := s.store.ChangeTask(ctx, id, func(t *cofferdam.Task) error {
 		from := t.State
 		if err := change(t); err != nil {
@@ -106,7 +112,9 @@ func (s *Service) move(ctx context.Context, id cofferdam.TaskID, by cofferdam.Pr
 		if err := mayMove(from, t.State); err != nil {
 			return &cofferdam.Error{Op: "task.Advance", Kind: cofferdam.Conflict, Subject: t.Short(), Reason: err.Error()}
 		}
-		if _, err := s.record.Record(ctx, s.event(*t, from, by)); err != nil {
+		e := s.event(*t, from, by)
+		maps.Copy(e.Fields, more)
+		if _, err := s.record.Record(ctx, e); err != nil {
 			return unrecorded("task.Advance", *t, err)
 		}
 		return nil
@@ -127,7 +135,7 @@ func (s *Service) Watch(ctx context.Context, id cofferdam.TaskID, see func(coffe
 		if err != nil {
 			return err
 		}
-		if first || !t.Updated.Equal(last.Updated) || t.State != last.State {
+		if first || !t.Updated.Equal(last.Updated) || t.State != last.State || len(t.Sessions) != len(last.Sessions) {
 			last = t
 			if err := see(t); err != nil {
 				return err
@@ -140,6 +148,9 @@ func (s *Service) Watch(ctx context.Context, id cofferdam.TaskID, see func(coffe
 		}
 	}
 }
+
+// SessionBegan tells whoever watches a task that it has another session.
+func (s *Service) SessionBegan() { s.changes.tell() }
 
 // changes tells everybody who waits that some task has changed.
 type changes struct {

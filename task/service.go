@@ -230,7 +230,7 @@ func (s *Service) void(ctx context.Context, t cofferdam.Task, by cofferdam.Princ
 }
 
 // Reject ends a task in review: a person does not want its change.
-func (s *Service) Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, why string) (cofferdam.Task, error) {
+func (s *Service) Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, r cofferdam.RejectRequest, how string) (cofferdam.Task, error) {
 	if !by.IsPerson() {
 		return cofferdam.Task{}, onlyPersons("task.Reject", name, "reject")
 	}
@@ -238,14 +238,18 @@ func (s *Service) Reject(ctx context.Context, scope cofferdam.Scope, by cofferda
 	if err != nil {
 		return t, err
 	}
-	return s.move(ctx, t.ID, by, func(t *cofferdam.Task) error {
+	said := map[string]string{"commit": string(r.Commit), "proof": how}
+	return s.moveWith(ctx, t.ID, by, said, func(t *cofferdam.Task) error {
 		if t.State != cofferdam.InReview {
 			return s.stale("task.Reject", *t, fmt.Sprintf("is %s, not in review", t.State), "")
+		}
+		if r.Commit != t.Head {
+			return s.stale("task.Reject", *t, fmt.Sprintf("wants %.12s merged, not %.12s", t.Head, r.Commit), "cofferdam merge view "+t.Short()+" shows what there is now")
 		}
 		if _, err := s.store.LandingOf(ctx, t.ID, t.Head); err == nil {
 			return s.stale("task.Reject", *t, "is being landed", "wait until it has landed")
 		}
-		t.State, t.Reason, t.Comment = cofferdam.Blocked, cofferdam.ReasonRejected, clip("rejected by "+by.Name+": "+why)
+		t.State, t.Reason, t.Comment = cofferdam.Blocked, cofferdam.ReasonRejected, clip("rejected by "+by.Name+": "+r.Reason)
 		return nil
 	})
 }

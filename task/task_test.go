@@ -13,6 +13,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/store"
+	"cofferdam/session"
 	"cofferdam/task"
 )
 
@@ -339,9 +340,11 @@ func TestCancelRetryReject(t *testing.T) {
 	if _, err := d.store.AddApproval(ctx, v, cofferdam.Approval{Commit: head, By: ada, Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := d.Reject(ctx, d.scope, claude, "t-1", "no")
+	_, err := d.Reject(ctx, d.scope, claude, "t-1", cofferdam.RejectRequest{Commit: head}, "password")
 	wantKind(t, err, cofferdam.Forbidden)
-	v, err = d.Reject(ctx, d.scope, ada, "t-1", "not this way")
+	_, err = d.Reject(ctx, d.scope, ada, "t-1", cofferdam.RejectRequest{Commit: v.BaseAt, Reason: "another commit"}, "password")
+	wantKind(t, err, cofferdam.Conflict)
+	v, err = d.Reject(ctx, d.scope, ada, "t-1", cofferdam.RejectRequest{Commit: head, Reason: "not this way"}, "password")
 	if err != nil || v.State != cofferdam.Blocked || v.Reason != cofferdam.ReasonRejected || !strings.Contains(v.Comment, "not this way") {
 		t.Fatalf("rejected: %s %s %q, %v", v.State, v.Reason, v.Comment, err)
 	}
@@ -412,6 +415,45 @@ func TestWatch(t *testing.T) {
 	cancel()
 	if err := d.Watch(ctx, v.ID, func(cofferdam.Task) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Watch after the end of its context: %v", err)
+	}
+}
+
+// TestWatchSeesASessionBegin: a session that begins changes nothing of its task, and who
+// follows the task has to know it all the same.
+func TestWatchSeesASessionBegin(t *testing.T) {
+	d := open(t)
+	v := d.create(t)
+	enough := errors.New("enough")
+	seen, done := make(chan int), make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		done <- d.Watch(ctx, v.ID, func(v cofferdam.Task) error {
+			seen <- len(v.Sessions)
+			if len(v.Sessions) > 0 {
+				return enough
+			}
+			return nil
+		})
+	}()
+	if n := <-seen; n != 0 {
+		t.Fatalf("first seen with %d sessions", n)
+	}
+	plan := session.Plan{ID: cofferdam.SessionID(cofferdam.NewID("s")), Scope: d.scope, Task: v.ID, Number: v.Number, Attempt: 1, Request: v.Request}
+	if err := d.store.BeginSession(ctx, "work", 1, plan); err != nil {
+		t.Fatal(err)
+	}
+	d.SessionBegan()
+	select {
+	case n := <-seen:
+		if n != 1 {
+			t.Errorf("then seen with %d sessions", n)
+		}
+	case <-ctx.Done():
+		t.Fatal("the session was not seen")
+	}
+	if err := <-done; !errors.Is(err, enough) {
+		t.Fatalf("Watch ends with %v", err)
 	}
 }
 

@@ -109,7 +109,8 @@ func TestEverydayPath(t *testing.T) {
 		t.Error("the key came back")
 	}
 	step("POST", "/v1/merges/t-1/land", `{}`, 202)
-	step("POST", "/v1/merges/t-1/approve", `{"commit":"`+string(head)+`"}`, 200)
+	step("POST", "/v1/merges/t-1/approve", `{"commit":"`+string(head)+`"}`, 403)
+	step("POST", "/v1/merges/t-1/approve", `{"commit":"`+string(head)+`",`+proofText+`}`, 200)
 	var done cofferdam.Task
 	if err := json.Unmarshal(step("POST", "/v1/merges/t-1/land", `{}`, 200), &done); err != nil || done.State != cofferdam.Done {
 		t.Errorf("%s %v", done.State, err)

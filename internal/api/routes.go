@@ -15,14 +15,8 @@ import (
 
 // Bodies of requests that are not words of their own.
 type (
-	commitBody struct {
-		Commit cofferdam.Commit `json:"commit"`
-	}
 	landBody struct {
 		Commit cofferdam.Commit `json:"commit,omitempty"` // empty: the approved one
-	}
-	rejectBody struct {
-		Reason string `json:"reason"`
 	}
 	messageBody struct {
 		Text string `json:"text"`
@@ -191,11 +185,11 @@ func mergeRoutes() []Route {
 			return listOf("cofferdam/task-list/v1", tasks, err)
 		}},
 		{Method: "GET", Path: "/v1/merges/{name}", ID: "viewMerge", Doc: "what a task wants merged", Reply: cofferdam.Change{}, call: func(c *call) (any, error) { return c.svc.ViewMerge(c.ctx, c.name) }},
-		{Method: "POST", Path: "/v1/merges/{name}/approve", ID: "approveMerge", Doc: "a person's word for exactly this commit", Body: commitBody{}, Reply: cofferdam.Approval{}, call: func(c *call) (any, error) {
-			return c.svc.ApproveMerge(c.ctx, c.name, c.body.(*commitBody).Commit)
+		{Method: "POST", Path: "/v1/merges/{name}/approve", ID: "approveMerge", Doc: "a person's word for exactly this commit, with a fresh proof that it is theirs", Body: cofferdam.ApproveRequest{}, Reply: cofferdam.Approval{}, call: func(c *call) (any, error) {
+			return c.svc.ApproveMerge(c.ctx, c.name, *c.body.(*cofferdam.ApproveRequest))
 		}},
-		{Method: "POST", Path: "/v1/merges/{name}/reject", ID: "rejectMerge", Doc: "a person does not want the change", Body: rejectBody{}, Reply: cofferdam.Task{}, call: func(c *call) (any, error) {
-			return c.svc.RejectMerge(c.ctx, c.name, c.body.(*rejectBody).Reason)
+		{Method: "POST", Path: "/v1/merges/{name}/reject", ID: "rejectMerge", Doc: "a person does not want exactly this commit, with a fresh proof that it is theirs", Body: cofferdam.RejectRequest{}, Reply: cofferdam.Task{}, call: func(c *call) (any, error) {
+			return c.svc.RejectMerge(c.ctx, c.name, *c.body.(*cofferdam.RejectRequest))
 		}},
 		{Method: "POST", Path: "/v1/merges/{name}/land", ID: "landMerge", Doc: "land the approved commit and wait for it", Body: landBody{}, Reply: cofferdam.Task{}, call: func(c *call) (any, error) {
 			return c.svc.LandMerge(c.ctx, c.name, c.body.(*landBody).Commit)

@@ -90,7 +90,7 @@ func asks() map[string][]ask {
 		// What one has does not stand in the way of what the other makes.
 		"addRepo": inBody(`{"name":%q,"upstream":"https://git.example.com/x.git"}`, func(n names) string { return n.repo }), "viewRepo": repo, "removeRepo": repo,
 		"addModel": inBody(`{"name":%q,"provider":"anthropic","key":"sk-other-12345678"}`, func(n names) string { return n.model }), "viewModel": model, "removeModel": model,
-		"viewMerge": ofTask, "approveMerge": taskWith(commitText), "rejectMerge": taskWith(`{"reason":"x"}`), "landMerge": taskWith(`{}`),
+		"viewMerge": ofTask, "approveMerge": taskWith(commitText), "rejectMerge": taskWith(commitText), "landMerge": taskWith(`{}`),
 		"listSessions": inQuery("task", func(n names) string { return n.task }), "viewSession": session,
 		"viewTrace": session, "followTrace": session, "exportTrace": evidence, "viewProof": ofTask, "exportProof": ofTask,
 		"viewEnvironment": env, "removeEnvironment": env, "rollbackEnvironment": env, "pruneEnvironments": inBody(`{"age":1%.0s}`, func(n names) string { return "" }),

@@ -16,13 +16,20 @@ import (
 
 // readLine reads one line a person types. Ctrl-C ends the waiting.
 func (a *app) readLine(ctx context.Context) (string, error) {
+	line, err := readTyped(ctx, a.In)
+	return strings.TrimSpace(line), err
+}
+
+// readTyped reads a line as it is typed, blanks and all. The end of the input, Ctrl-D, before
+// anything is no line.
+func readTyped(ctx context.Context, in io.Reader) (string, error) {
 	type answer struct {
 		line string
 		err  error
 	}
 	got := make(chan answer, 1)
 	go func() { // ends with the line, or with the process: a read cannot be called back
-		line, err := bufio.NewReader(io.LimitReader(a.In, 4096)).ReadString('\n')
+		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
 		got <- answer{line, err}
 	}()
 	select {
@@ -30,7 +37,7 @@ func (a *app) readLine(ctx context.Context) (string, error) {
 		if r.err != nil && r.line == "" {
 			return "", cofferdamError("answer", "there was none", "type it and press Enter")
 		}
-		return strings.TrimSpace(r.line), nil
+		return strings.TrimRight(r.line, "\r\n"), nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
@@ -52,23 +59,10 @@ func (a *app) secretLine(c *cobra.Command, prompt string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	type answer struct {
-		line []byte
-		err  error
-	}
-	got := make(chan answer, 1)
 	fmt.Fprint(a.Out, prompt)
-	go func() { // ends with the line, or with the process
-		line, err := term.ReadPassword(fd) // it leaves the terminal as quiet as it was
-		got <- answer{line, err}
-	}()
-	select {
-	case r := <-got:
-		fmt.Fprintln(a.Out)
-		return string(r.line), errors.Join(r.err, term.Restore(fd, before))
-	case <-c.Context().Done():
-		return "", errors.Join(context.Cause(c.Context()), term.Restore(fd, before))
-	}
+	line, err := readTyped(c.Context(), a.In) // not term.ReadPassword, which Ctrl-D does not end
+	fmt.Fprintln(a.Out)
+	return line, errors.Join(err, term.Restore(fd, before))
 }
 
 // hush has a terminal show nothing of what is typed.

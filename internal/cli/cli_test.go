@@ -29,13 +29,14 @@ type bench struct {
 	in       io.Reader
 	terminal bool
 	executed []string
+	password string   // what is typed where one is asked for
 	flow     *oneFlow // of accounts
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	const token = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	b := &bench{t: t, m: service.NewMemory(), in: strings.NewReader("")}
+	b := &bench{t: t, m: service.NewMemory(), in: strings.NewReader(""), password: service.MemoryPassword + "\n"}
 	h := api.New(service.New(b.m.Options(cofferdam.Scope{})), api.Options{Log: slog.New(slog.DiscardHandler), Auth: api.Auth{UID: os.Getuid(), Token: token}})
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
@@ -317,7 +318,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"merge", "view", "t-9"}, 5},
 		{[]string{"merge", "view", "t-1"}, 5},
 		{[]string{"merge", "land", "t-1"}, 1},
-		{[]string{"merge", "reject", "t-1", "--reason", strings.Repeat("x", 5000)}, 2},
+		{[]string{"merge", "reject", "t-1", "--reason", strings.Repeat("x", 5000)}, 9},
 		{[]string{"--server", "ftp://x", "status"}, 2},
 		{[]string{"--token-file", "/nonexistent", "status"}, 2},
 		{[]string{"--config", binary, "status"}, 2},

@@ -228,8 +228,8 @@ func newMergeApprove(a *app) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use: "approve TASK", Short: "Approve exactly the commit that is shown", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
-		Long: "Show the change and approve exactly its commit. A person does this at a terminal and types the first 8 digits of the commit; " +
-			"nothing else approves, --yes neither. A new push voids it." + calling(9), Example: "  cofferdam merge approve t-1",
+		Long: "Show the change and approve exactly its commit. A person does this at a terminal, types the first 8 digits of the commit, and proves with a password, a " +
+			"code or a passkey that they are there; nothing else approves, --yes neither. A new push voids it." + calling(9), Example: "  cofferdam merge approve t-1",
 		RunE: func(c *cobra.Command, args []string) error {
 			const hint = "a person runs cofferdam merge approve at a terminal"
 			conf, err := a.clientConfig()
@@ -259,7 +259,11 @@ func newMergeApprove(a *app) *cobra.Command {
 			if err := (changes{a}).askForCommit(c, change); err != nil {
 				return err
 			}
-			approval, err := cl.ApproveMerge(c.Context(), string(change.Task.ID), change.Task.Head)
+			r := cofferdam.ApproveRequest{Commit: change.Task.Head, Policy: change.Landing.Policy}
+			if r.Proof, err = (answers{a}).prove(c, cl); err != nil {
+				return err
+			}
+			approval, err := cl.ApproveMerge(c.Context(), string(change.Task.ID), r)
 			if err != nil {
 				return err
 			}
@@ -300,14 +304,24 @@ func newMergeReject(a *app) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "reject TASK", Short: "Say that the change is not wanted", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
-		Long: "End a task in review without landing it." + calling(), Example: "  cofferdam merge reject t-1 --reason \"the old name must stay\"",
-		RunE: a.atServer(func(c *cobra.Command, cl *client.Client, args []string) error {
-			t, err := cl.RejectMerge(c.Context(), args[0], reason)
+		Long: "End a task in review without landing it. A person does this at a terminal, and proves with a password, a code or a passkey that they are there." + calling(9), Example: "  cofferdam merge reject t-1 --reason \"the old name must stay\"",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := answers{a}.attend("rejecting "+args[0], "cofferdam merge reject")
+			if err != nil {
+				return err
+			}
+			t, err := cl.Task(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			t, err = proved(answers{a}, c, cl, func(p cofferdam.Proof) (cofferdam.Task, error) {
+				return cl.RejectMerge(c.Context(), string(t.ID), cofferdam.RejectRequest{Commit: t.Head, Reason: reason, Proof: p})
+			})
 			if err != nil {
 				return err
 			}
 			return a.changed(t, "rejected "+t.Short())
-		}),
+		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "one sentence")
 	return c

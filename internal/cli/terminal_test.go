@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam"
+	"cofferdam/internal/service"
 )
 
 // openTerminal returns both ends of a new pseudo terminal.
@@ -55,12 +56,18 @@ func (b *bench) atTerminal(answer string, args ...string) (code int, shown strin
 				typed = true
 				io.WriteString(near, answer)
 			}
+			if typed && strings.HasSuffix(seen.String(), "Password: ") {
+				seen.WriteString("\n")
+				io.WriteString(near, b.password)
+			}
 			if err != nil {
 				return
 			}
 		}
 	}()
-	code = Main(b.t.Context(), sys, args)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	code = Main(ctx, sys, args)
 	far.Close()
 	<-done
 	return code, strings.ReplaceAll(seen.String(), "\r\n", "\n")
@@ -103,6 +110,12 @@ func TestApproveNeedsAPerson(t *testing.T) {
 			t.Errorf("%s: exit %d\n%s", name, code, shown)
 		}
 	}
+	for name, password := range map[string]string{"another password": "another horse battery\n", "none": "\n", "end of file": "\x04"} {
+		b.password = password
+		if code, shown := b.atTerminal(digest[:8]+"\n", "merge", "approve", "t-1"); code == 0 || code == 130 || !strings.Contains(shown, "hint: ") {
+			t.Errorf("%s: exit %d\n%s", name, code, shown)
+		}
+	}
 	for _, args := range [][]string{{"--yes"}, {"--no-input"}, {"--yes", "--json"}} {
 		if code, shown := b.atTerminal(digest[:8]+"\n", append([]string{"merge", "approve", "t-1"}, args...)...); code != 9 {
 			t.Errorf("%v at a terminal: exit %d\n%s", args, code, shown)
@@ -139,9 +152,19 @@ func TestApproveIsForTheCommitShown(t *testing.T) {
 		}
 		b.m.Set(task.ID, func(t *cofferdam.Task) { t.Head = cofferdam.Commit(strings.Repeat("f", 40)) })
 		io.WriteString(near, digest[:8]+"\n")
+		for !strings.HasSuffix(seen, "Password: ") {
+			n, err := near.Read(buf)
+			if err != nil {
+				return
+			}
+			seen += string(buf[:n])
+		}
+		io.WriteString(near, service.MemoryPassword+"\n")
 		io.Copy(io.Discard, near)
 	}()
-	if code := Main(t.Context(), sys, []string{"merge", "approve", "t-1"}); code != 1 {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if code := Main(ctx, sys, []string{"merge", "approve", "t-1"}); code != 1 {
 		t.Errorf("exit %d, want a conflict", code)
 	}
 	if code, _, _ := b.run("merge", "land", "t-1"); code != 9 {

@@ -133,7 +133,7 @@ func (c *crasher) play(t *testing.T, point string) {
 		c.interrupt(t, ctx, task)
 	}
 	task = c.until(t, ctx, task, cofferdam.InReview)
-	if _, err := c.person.ApproveMerge(ctx, task.Short(), task.Head); err != nil {
+	if _, err := c.person.ApproveMerge(ctx, task.Short(), cofferdam.ApproveRequest{Commit: task.Head}); err != nil {
 		t.Fatal(err)
 	}
 	// The answer may be lost with the server; the wish is in the store.

@@ -352,7 +352,8 @@ func (r *reader) approve(args []string) {
 		r.Fatal(err)
 	}
 	far.Close()
-	shown := converse(near, head, "")
+	const password = `\na password of the reader`
+	shown := converse(near, head+password+password, "")
 	if err := cmd.Wait(); err != nil {
 		r.Fatalf("approve: %v\n%s", err, shown)
 	}

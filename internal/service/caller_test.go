@@ -74,9 +74,12 @@ func TestEveryVerbHasARow(t *testing.T) {
 func TestATokenIsNoPerson(t *testing.T) {
 	s, _ := world(t)
 	acts := map[string]func(context.Context) error{
-		"service.SendTask":       func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
-		"service.ApproveMerge":   func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", commit('a')); return err },
-		"service.RejectMerge":    func(ctx context.Context) error { _, err := s.RejectMerge(ctx, "t-1", ""); return err },
+		"service.SendTask":     func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
+		"service.ApproveMerge": func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", word(commit('a'))); return err },
+		"service.RejectMerge": func(ctx context.Context) error {
+			_, err := s.RejectMerge(ctx, "t-1", unwanted(commit('a')))
+			return err
+		},
 		"service.LandMerge":      func(ctx context.Context) error { _, err := s.LandMerge(ctx, "t-1", ""); return err },
 		"service.RestoreSandbox": func(ctx context.Context) error { _, err := s.RestoreSandbox(ctx, "t-1", "v1"); return err },
 		"service.ListOrganizations": func(ctx context.Context) error {

@@ -248,12 +248,12 @@ func (m *Memory) Retry(ctx context.Context, _ cofferdam.Scope, _ cofferdam.Princ
 }
 
 // Reject implements Tasks.
-func (m *Memory) Reject(ctx context.Context, _ cofferdam.Scope, by cofferdam.Principal, name, why string) (cofferdam.Task, error) {
+func (m *Memory) Reject(ctx context.Context, _ cofferdam.Scope, by cofferdam.Principal, name string, r cofferdam.RejectRequest, _ string) (cofferdam.Task, error) {
 	return m.move(ctx, name, func(t *cofferdam.Task) error {
-		if t.State != cofferdam.InReview {
+		if t.State != cofferdam.InReview || t.Head != r.Commit {
 			return conflict(*t)
 		}
-		t.State, t.Reason, t.Comment = cofferdam.Blocked, "rejected", "rejected by "+by.Name+": "+why
+		t.State, t.Reason, t.Comment = cofferdam.Blocked, "rejected", "rejected by "+by.Name+": "+r.Reason
 		return nil
 	})
 }
@@ -338,7 +338,8 @@ func (m *Memory) View(_ context.Context, t cofferdam.Task) (cofferdam.Change, er
 }
 
 // Approve implements Merges.
-func (m *Memory) Approve(_ context.Context, t cofferdam.Task, commit cofferdam.Commit, by cofferdam.Principal) (cofferdam.Approval, error) {
+func (m *Memory) Approve(_ context.Context, t cofferdam.Task, r cofferdam.ApproveRequest, by cofferdam.Principal, _ string) (cofferdam.Approval, error) {
+	commit := r.Commit
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t.State != cofferdam.InReview || commit != t.Head {

@@ -35,39 +35,63 @@ func (s *Service) ViewMerge(ctx context.Context, name string) (cofferdam.Change,
 	return s.Merges.View(ctx, t)
 }
 
-// ApproveMerge takes a person's word for exactly the commit they were shown.
-func (s *Service) ApproveMerge(ctx context.Context, name string, commit cofferdam.Commit) (cofferdam.Approval, error) {
-	const op = "service.ApproveMerge"
-	by, err := s.who(ctx, op)
-	if err != nil {
-		return cofferdam.Approval{}, err
-	}
-	if err := checkCommit(op, commit); err != nil {
-		return cofferdam.Approval{}, err
-	}
-	t, err := s.Tasks.Get(ctx, s.scope(ctx), name)
-	if err != nil {
-		return cofferdam.Approval{}, err
-	}
-	a, err := s.Merges.Approve(ctx, t, commit, by)
-	if err != nil {
-		return a, err
-	}
-	_, err = s.woken(ctx, t, nil)
-	return a, err
+// aboutMerge is what a proof for a verdict on a change is about: what is said of this
+// commit of this task, and the policy or the reason, so that none counts for another.
+func aboutMerge(verdict string, t cofferdam.TaskID, commit cofferdam.Commit, of string) cofferdam.Digest {
+	return digestOf("merge", verdict, t, commit, of)
 }
 
-// RejectMerge ends a task whose change a person does not want.
-func (s *Service) RejectMerge(ctx context.Context, name, why string) (cofferdam.Task, error) {
+// ApproveMerge takes a person's word for exactly this commit, with a fresh proof that
+// it is theirs: a login or the socket may be in the hands of a program.
+func (s *Service) ApproveMerge(ctx context.Context, name string, r cofferdam.ApproveRequest) (cofferdam.Approval, error) {
+	const op = "service.ApproveMerge"
+	none := cofferdam.Approval{}
+	a, err := s.enter(ctx, op)
+	if err != nil {
+		return none, err
+	}
+	if err := checkCommit(op, r.Commit); err != nil {
+		return none, err
+	}
+	t, err := s.Tasks.Get(ctx, a.Scope, name)
+	if err != nil {
+		return none, err
+	}
+	how, err := s.present(ctx, a.Caller, r.Proof, aboutMerge("approve", t.ID, r.Commit, string(r.Policy)))
+	if err != nil {
+		return none, err
+	}
+	said, err := s.Merges.Approve(ctx, t, r, a.Caller.Principal, how)
+	if err != nil {
+		return said, err
+	}
+	_, err = s.woken(ctx, t, nil)
+	return said, err
+}
+
+// RejectMerge ends a task whose change a person does not want, by their word about
+// exactly this commit, with a fresh proof that it is theirs.
+func (s *Service) RejectMerge(ctx context.Context, name string, r cofferdam.RejectRequest) (cofferdam.Task, error) {
 	const op = "service.RejectMerge"
-	by, err := s.who(ctx, op)
+	a, err := s.enter(ctx, op)
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
-	if len(why) > task.MaxComment {
+	if err := checkCommit(op, r.Commit); err != nil {
+		return cofferdam.Task{}, err
+	}
+	if len(r.Reason) > task.MaxComment {
 		return cofferdam.Task{}, invalid(op, "reason", fmt.Sprintf("is longer than %d bytes", task.MaxComment), "say it in one sentence")
 	}
-	t, err := s.Tasks.Reject(ctx, s.scope(ctx), by, name, why)
+	t, err := s.Tasks.Get(ctx, a.Scope, name)
+	if err != nil {
+		return t, err
+	}
+	how, err := s.present(ctx, a.Caller, r.Proof, aboutMerge("reject", t.ID, r.Commit, r.Reason))
+	if err != nil {
+		return t, err
+	}
+	t, err = s.Tasks.Reject(ctx, a.Scope, a.Caller.Principal, string(t.ID), r, how)
 	return s.woken(ctx, t, err)
 }
 

@@ -30,7 +30,7 @@ type Tasks interface {
 	List(ctx context.Context, scope cofferdam.Scope, f task.Filter) ([]cofferdam.Task, error)
 	Cancel(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error)
 	Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error)
-	Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, why string) (cofferdam.Task, error)
+	Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, r cofferdam.RejectRequest, how string) (cofferdam.Task, error)
 	RequestLand(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, commit cofferdam.Commit) (cofferdam.Task, error)
 	Watch(ctx context.Context, id cofferdam.TaskID, see func(cofferdam.Task) error) error
 	Send(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name, text string) (cofferdam.TaskMessage, error)
@@ -45,7 +45,7 @@ type Flow interface {
 // Merges shows a change and takes a person's word for it; package merge offers it.
 type Merges interface {
 	View(ctx context.Context, t cofferdam.Task) (cofferdam.Change, error)
-	Approve(ctx context.Context, t cofferdam.Task, commit cofferdam.Commit, by cofferdam.Principal) (cofferdam.Approval, error)
+	Approve(ctx context.Context, t cofferdam.Task, r cofferdam.ApproveRequest, by cofferdam.Principal, how string) (cofferdam.Approval, error)
 }
 
 // Repos keeps the repositories of a project. Errors are *cofferdam.Error.

@@ -37,6 +37,16 @@ func world(t *testing.T) (*Service, *Memory) {
 	return s, m
 }
 
+// word is one for a commit, with a proof that holds.
+func word(c cofferdam.Commit) cofferdam.ApproveRequest {
+	return cofferdam.ApproveRequest{Commit: c, Proof: cofferdam.Proof{Kind: identity.Password, Password: MemoryPassword}}
+}
+
+// unwanted is one against a commit, with a proof that holds.
+func unwanted(c cofferdam.Commit) cofferdam.RejectRequest {
+	return cofferdam.RejectRequest{Commit: c, Proof: word(c).Proof}
+}
+
 func request() cofferdam.TaskRequest {
 	return cofferdam.TaskRequest{Text: "fix it", Command: "true", Checks: []cofferdam.Check{{Command: "true"}}}
 }
@@ -45,12 +55,15 @@ func request() cofferdam.TaskRequest {
 func TestOnlyPersons(t *testing.T) {
 	s, _ := world(t)
 	verbs := map[string]func(context.Context) error{
-		"create":       func(ctx context.Context) error { _, err := s.CreateTask(ctx, request()); return err },
-		"cancel":       func(ctx context.Context) error { _, err := s.CancelTask(ctx, "t-1"); return err },
-		"retry":        func(ctx context.Context) error { _, err := s.RetryTask(ctx, "t-1", false); return err },
-		"send":         func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
-		"approve":      func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", commit('a')); return err },
-		"reject":       func(ctx context.Context) error { _, err := s.RejectMerge(ctx, "t-1", ""); return err },
+		"create":  func(ctx context.Context) error { _, err := s.CreateTask(ctx, request()); return err },
+		"cancel":  func(ctx context.Context) error { _, err := s.CancelTask(ctx, "t-1"); return err },
+		"retry":   func(ctx context.Context) error { _, err := s.RetryTask(ctx, "t-1", false); return err },
+		"send":    func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
+		"approve": func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", word(commit('a'))); return err },
+		"reject": func(ctx context.Context) error {
+			_, err := s.RejectMerge(ctx, "t-1", unwanted(commit('a')))
+			return err
+		},
 		"land":         func(ctx context.Context) error { _, err := s.LandMerge(ctx, "t-1", ""); return err },
 		"add repo":     func(ctx context.Context) error { _, err := s.AddRepo(ctx, cofferdam.RepoRequest{}); return err },
 		"remove repo":  func(ctx context.Context) error { return s.RemoveRepo(ctx, "shop") },
@@ -374,11 +387,11 @@ func TestLand(t *testing.T) {
 			t.Errorf("without approval: %v", err)
 		}
 		for _, bad := range []cofferdam.Commit{"", "aaaaaaaa", commit('A'), commit('b'), commit('a') + "\n"} {
-			if _, err := s.ApproveMerge(as(alice), "t-1", bad); err == nil {
+			if _, err := s.ApproveMerge(as(alice), "t-1", word(bad)); err == nil {
 				t.Errorf("commit %q was approved", bad)
 			}
 		}
-		if _, err := s.ApproveMerge(as(alice), "t-1", commit('a')); err != nil {
+		if _, err := s.ApproveMerge(as(alice), "t-1", word(commit('a'))); err != nil {
 			t.Fatal(err)
 		}
 		m.Landing = false
