@@ -31,21 +31,36 @@ func TestAProofIsAboutOneChange(t *testing.T) {
 	member := func(r cofferdam.MemberRequest) func(context.Context) {
 		return func(ctx context.Context) { r.Proof = proof; _, _ = s.AddMember(ctx, r) }
 	}
+	if _, err := s.CreateTask(as(alice), request()); err != nil {
+		t.Fatal(err)
+	}
+	approve := func(r cofferdam.ApproveRequest) func(context.Context) {
+		return func(ctx context.Context) { r.Proof = proof; _, _ = s.ApproveMerge(ctx, "t-1", r) }
+	}
+	reject := func(r cofferdam.RejectRequest) func(context.Context) {
+		return func(ctx context.Context) { r.Proof = proof; _, _ = s.RejectMerge(ctx, "t-1", r) }
+	}
 	of := map[cofferdam.Digest]string{}
 	for name, do := range map[string]func(context.Context){
-		"a password":           enroll(cofferdam.EnrollRequest{Kind: "password", Password: "one of hers"}),
-		"another password":     enroll(cofferdam.EnrollRequest{Kind: "password", Password: "one of eve's"}),
-		"codes":                enroll(cofferdam.EnrollRequest{Kind: "totp", Secret: "A"}),
-		"another's codes":      enroll(cofferdam.EnrollRequest{Kind: "totp", Secret: "B"}),
-		"a passkey":            enroll(cofferdam.EnrollRequest{Kind: "passkey", Credential: []byte("{}")}),
-		"one away":             func(ctx context.Context) { _ = s.Unenroll(ctx, "f-1", proof) },
-		"another away":         func(ctx context.Context) { _ = s.Unenroll(ctx, "f-2", proof) },
-		"an account":           bind(cofferdam.LoginFinish{Ticket: "a", State: "b", Code: "c"}),
-		"another account":      bind(cofferdam.LoginFinish{Ticket: "d", State: "b", Code: "c"}),
-		"a member":             member(cofferdam.MemberRequest{Name: "bob", Role: "viewer"}),
-		"a member that is not": member(cofferdam.MemberRequest{Name: "bob", Role: "viewer", Service: true}),
-		"a member of all":      member(cofferdam.MemberRequest{Name: "bob", Role: "viewer", Level: cofferdam.OfOrganization}),
-		"one who leaves":       func(ctx context.Context) { _ = s.RemoveMember(ctx, "yan", cofferdam.MemberRemoval{Proof: proof}) },
+		"a password":                   enroll(cofferdam.EnrollRequest{Kind: "password", Password: "one of hers"}),
+		"another password":             enroll(cofferdam.EnrollRequest{Kind: "password", Password: "one of eve's"}),
+		"codes":                        enroll(cofferdam.EnrollRequest{Kind: "totp", Secret: "A"}),
+		"another's codes":              enroll(cofferdam.EnrollRequest{Kind: "totp", Secret: "B"}),
+		"a passkey":                    enroll(cofferdam.EnrollRequest{Kind: "passkey", Credential: []byte("{}")}),
+		"one away":                     func(ctx context.Context) { _ = s.Unenroll(ctx, "f-1", proof) },
+		"another away":                 func(ctx context.Context) { _ = s.Unenroll(ctx, "f-2", proof) },
+		"an account":                   bind(cofferdam.LoginFinish{Ticket: "a", State: "b", Code: "c"}),
+		"another account":              bind(cofferdam.LoginFinish{Ticket: "d", State: "b", Code: "c"}),
+		"a member":                     member(cofferdam.MemberRequest{Name: "bob", Role: "viewer"}),
+		"a member that is not":         member(cofferdam.MemberRequest{Name: "bob", Role: "viewer", Service: true}),
+		"a member of all":              member(cofferdam.MemberRequest{Name: "bob", Role: "viewer", Level: cofferdam.OfOrganization}),
+		"one who leaves":               func(ctx context.Context) { _ = s.RemoveMember(ctx, "yan", cofferdam.MemberRemoval{Proof: proof}) },
+		"an approval":                  approve(cofferdam.ApproveRequest{Commit: commit('a'), Policy: "sha256:1"}),
+		"an approval of another":       approve(cofferdam.ApproveRequest{Commit: commit('b'), Policy: "sha256:1"}),
+		"an approval by other rules":   approve(cofferdam.ApproveRequest{Commit: commit('a'), Policy: "sha256:2"}),
+		"a rejection":                  reject(cofferdam.RejectRequest{Commit: commit('a'), Reason: "no"}),
+		"a rejection of another":       reject(cofferdam.RejectRequest{Commit: commit('b'), Reason: "no"}),
+		"a rejection for other reason": reject(cofferdam.RejectRequest{Commit: commit('a'), Reason: "not so"}),
 		"one who comes back": func(ctx context.Context) {
 			_, _ = s.ReopenMember(ctx, "zoe", cofferdam.MemberReopening{Role: "viewer", Proof: proof})
 		},
