@@ -39,7 +39,7 @@ func (b *budgetFlags) build(c *cobra.Command) (*cofferdam.Budget, error) {
 			return nil, usage(c, "--"+f.Flag+": "+err.Error())
 		}
 		if n <= 0 {
-			return nil, usage(c, "--"+f.Flag+" has to be more than 0")
+			return nil, usage(c, "--"+f.Flag+" is at least "+f.Show(f.Min))
 		}
 		*f.Of(&asked) = n
 	}

@@ -277,3 +277,19 @@ func TestIdleLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestADocumentThatSaysNothing: its author is told, and nobody else is.
+func TestADocumentThatSaysNothing(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": true, "# to be written\n": true, "[egress]\n": true, "[egress]\nallow = []\n": false, "[egress]\nlimit = []\n": false, "second_person = true\n": false,
+		"[budget]\nmax_cost = 5\n": false, "class = \"read-only\"\n": false, "[tool]\ndeny = [\"x:y\"]\n": false, "[cedar]\ntext = '''forbid (principal, action, resource);'''\n": false,
+	} {
+		found := false
+		for _, f := range Check(doc(t, policy.OrganizationName, text), nil) {
+			found = found || f.Level == Warning && strings.Contains(f.Text, "says nothing")
+		}
+		if found != want {
+			t.Errorf("%q: warned %v", text, found)
+		}
+	}
+}

@@ -43,6 +43,9 @@ type Finding struct {
 // organisation above it, which may be nil, or its own class has closed.
 func Check(d policy.Document, organization *policy.Document) []Finding {
 	var all []Finding
+	if len(d.Rules)+len(d.Allows)+len(d.Limits) == 0 && strings.TrimSpace(d.Cedar) == "" && d.Base == nil && !d.Second && d.Mode != policy.LogOnly && d.Budget == (cofferdam.Budget{}) {
+		all = append(all, Finding{Level: Warning, Text: "it says nothing: all is as without it", Hint: "docs/policy.md has examples"})
+	}
 	all = append(all, types(d)...)
 	all = append(all, unreachable(d)...)
 	if d.Base != nil {
