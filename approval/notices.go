@@ -1,7 +1,6 @@
 package approval
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -35,14 +34,20 @@ func (n *notices) add(q cofferdam.Question) (dropped cofferdam.QuestionID) {
 		n.lines = append(n.lines, &line{of: q.Organization})
 	}
 	n.lines[i].list = append(n.lines[i].list, q)
-	waiting := 0
-	for _, l := range n.lines {
-		waiting += len(l.list)
+	waiting, most := 0, i // of those with as many the new one is dropped
+	for j, l := range n.lines {
+		if waiting += len(l.list); len(l.list) > len(n.lines[most].list) {
+			most = j
+		}
 	}
 	if waiting > maxNotices {
-		most := slices.MaxFunc(n.lines, func(a, b *line) int { return cmp.Compare(len(a.list), len(b.list)) })
-		last := len(most.list) - 1
-		dropped, most.list = most.list[last].ID, most.list[:last]
+		l := n.lines[most]
+		last := len(l.list) - 1
+		dropped = l.list[last].ID
+		l.list = slices.Delete(l.list, last, last+1)
+		if last == 0 {
+			n.lines = slices.Delete(n.lines, most, most+1)
+		}
 	}
 	select {
 	case n.more <- struct{}{}:
@@ -73,8 +78,8 @@ func (n *notices) take() (q cofferdam.Question, ok bool) {
 		return q, false
 	}
 	l := n.lines[0]
-	n.lines = n.lines[1:]
-	q, l.list = l.list[0], l.list[1:]
+	q = l.list[0]
+	n.lines, l.list = slices.Delete(n.lines, 0, 1), slices.Delete(l.list, 0, 1)
 	if len(l.list) > 0 {
 		n.lines = append(n.lines, l)
 	}

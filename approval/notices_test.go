@@ -45,3 +45,24 @@ func TestNoFloodIsAnothers(t *testing.T) {
 		}
 	}
 }
+
+// TestMoreOrganisationsThanNotices: of more organisations than notices fit, each has one;
+// who comes late loses their own, and whoever was there is told.
+func TestMoreOrganisationsThanNotices(t *testing.T) {
+	n := newNotices()
+	id := func(i int) cofferdam.QuestionID { return cofferdam.QuestionID(fmt.Sprintf("a-%d", i)) }
+	for i := range maxNotices + 20 {
+		dropped := n.add(cofferdam.Question{ID: id(i), Scope: cofferdam.Scope{Organization: cofferdam.OrganizationID(fmt.Sprintf("o-%d", i))}})
+		if want := id(i); i >= maxNotices && dropped != want || i < maxNotices && dropped != "" {
+			t.Fatalf("notice %d costs %q", i, dropped)
+		}
+	}
+	for i := range maxNotices {
+		if q, ok := n.take(); !ok || q.ID != id(i) {
+			t.Fatalf("at %d: %q, %v", i, q.ID, ok)
+		}
+	}
+	if q, ok := n.take(); ok || len(n.lines) != 0 {
+		t.Errorf("%q is left, and %d lines", q.ID, len(n.lines))
+	}
+}

@@ -75,6 +75,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // Told takes a notice and returns at once; see Options.Told.
 func (w *Webhook) Told(q cofferdam.Question) {
+	q.Bytes = nil // 64 KiB of each that waits
 	if dropped := w.queue.add(q); dropped != "" {
 		w.log.Warn("a notice of a question is dropped: too many wait", slog.String("question", string(dropped)))
 	}

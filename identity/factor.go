@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -115,16 +116,17 @@ func (d *Directory) prove(ctx context.Context, person cofferdam.PersonID, source
 // held says whether one of the factors is what p proves.
 func (d *Directory) held(ctx context.Context, factors []Factor, p cofferdam.Proof, about cofferdam.Digest, now time.Time) (bool, error) {
 	held, tried := false, false
+	var broken error // of one of them: another may hold
 	for _, f := range factors {
 		if f.Kind != p.Kind {
 			continue
 		}
 		tried = true
 		ok, err := d.holds(ctx, f, p, about, now)
-		if err != nil {
-			return false, err
-		}
-		held = held || ok
+		held, broken = held || ok, errors.Join(broken, err)
+	}
+	if !held && broken != nil {
+		return false, broken
 	}
 	if p.Kind == Password && !tried { // the same work, so that it does not say who has one
 		_, err := d.samePassword(ctx, nobodys, p.Password)
@@ -188,10 +190,10 @@ func (d *Directory) samePassword(ctx context.Context, kept []byte, password stri
 }
 
 // plainSecret is a secret for codes as it is typed. What is sealed is none.
-var plainSecret = regexp.MustCompile(`^[A-Z2-7]+=*$`)
+var plainSecret = regexp.MustCompile(`^[A-Z2-7\r\n]+[=\r\n]*$`)
 
 // SealCodes seals the secrets for codes that an earlier server kept as they were
-// typed. A server calls it before it serves.
+// typed. A server calls it before it serves, and what a kill has cut off is done then.
 func SealCodes(ctx context.Context, in Store, by Sealer) error {
 	all, err := in.CodeFactors(ctx)
 	if err != nil {
@@ -209,7 +211,7 @@ func SealCodes(ctx context.Context, in Store, by Sealer) error {
 			return err
 		}
 	}
-	return nil
+	return in.Forget(ctx)
 }
 
 // step is how long a code is good for. Source: RFC 6238, section 5.2.

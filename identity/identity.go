@@ -149,8 +149,10 @@ type Store interface {
 	AddFactor(ctx context.Context, f Factor, have int) error
 	Factors(ctx context.Context, p cofferdam.PersonID) ([]Factor, error)
 	CodeFactors(ctx context.Context) ([]Factor, error) // of the kind TOTP, of everybody
-	// SealFactor writes what a factor holds anew, and leaves nothing of before on disk.
+	// SealFactor writes what a factor holds anew; once Forget has returned, nothing of
+	// before is on disk.
 	SealFactor(ctx context.Context, id string, data []byte) error
+	Forget(ctx context.Context) error
 	RemoveFactor(ctx context.Context, p cofferdam.PersonID, id string) error
 	ChangeFactor(ctx context.Context, id string, data []byte) error
 	// SpendStep marks a TOTP step of a factor as used: a conflict if it was, or

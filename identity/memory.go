@@ -249,6 +249,9 @@ func (m *Memory) SealFactor(ctx context.Context, id string, data []byte) error {
 	return m.ChangeFactor(ctx, id, data)
 }
 
+// Forget has nothing to forget.
+func (m *Memory) Forget(context.Context) error { return nil }
+
 // RemoveFactor forgets one.
 func (m *Memory) RemoveFactor(_ context.Context, p cofferdam.PersonID, id string) error {
 	m.mu.Lock()

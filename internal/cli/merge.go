@@ -254,7 +254,7 @@ func newMergeApprove(a *app) *cobra.Command {
 				return err
 			}
 			if change.Task.State != cofferdam.InReview || len(change.Task.Head) < typed {
-				return &cofferdam.Error{Op: "cli.Approve", Kind: cofferdam.Conflict, Subject: change.Task.Short(), Reason: "is " + string(change.Task.State) + ", not in review", Hint: "cofferdam task view " + change.Task.Short()}
+				return notInReview("cli.Approve", change.Task)
 			}
 			if err := (changes{a}).askForCommit(c, change); err != nil {
 				return err
@@ -276,6 +276,10 @@ func newMergeApprove(a *app) *cobra.Command {
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "never approves; it is here to say so")
 	return c
+}
+
+func notInReview(op string, t cofferdam.Task) error {
+	return &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: t.Short(), Reason: "is " + string(t.State) + ", not in review", Hint: "cofferdam task view " + t.Short()}
 }
 
 // typed is how many digits a person types: enough to have looked, and no guess.
@@ -314,8 +318,15 @@ func newMergeReject(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if t.State != cofferdam.InReview || len(t.Head) < typed {
+				return notInReview("cli.Reject", t)
+			}
+			fmt.Fprintf(a.Out, "Rejecting commit %s of %s.\n", short(string(t.Head)), t.Short())
+			r := cofferdam.RejectRequest{Commit: t.Head, Reason: reason}
+			id := string(t.ID)
 			t, err = proved(answers{a}, c, cl, func(p cofferdam.Proof) (cofferdam.Task, error) {
-				return cl.RejectMerge(c.Context(), string(t.ID), cofferdam.RejectRequest{Commit: t.Head, Reason: reason, Proof: p})
+				r.Proof = p
+				return cl.RejectMerge(c.Context(), id, r)
 			})
 			if err != nil {
 				return err

@@ -125,7 +125,7 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	if err != nil {
 		return none, err
 	}
-	if err := s.notRunner(op, scope, r.Name); err != nil {
+	if err := s.runnerStays(ctx, op, scope, r.Name, r.Role); err != nil {
 		return none, err
 	}
 	if err := s.Accounts.MayHave(ctx, scope, r.Name, r.Service, identity.Role(r.Role)); err != nil {
@@ -142,14 +142,20 @@ func (s *Service) AddMember(ctx context.Context, r cofferdam.MemberRequest) (cof
 	return cofferdam.MemberAdded{Schema: "cofferdam/member-added/v1", Member: shown, Invitation: text}, err
 }
 
-// notRunner refuses to change the account of who runs the server: the kernel says who
-// that is, and without it nobody could put right what owners did.
-func (s *Service) notRunner(op string, scope cofferdam.Scope, name string) error {
+// runnerStays refuses what leaves the account of who runs the server less than an
+// owner: the kernel says who that is, and without it nobody could put right what owners
+// did. One that is less already, from before its user ran the server, may become one.
+func (s *Service) runnerStays(ctx context.Context, op string, scope cofferdam.Scope, name, role string) error {
 	if scope.Organization != s.Scope.Organization || !slices.Contains(s.Runners, name) {
 		return nil
 	}
+	if scope.Project == "" && identity.Role(role) == identity.Owner {
+		if _, err := s.Accounts.Member(ctx, scope, name); err == nil {
+			return nil
+		}
+	}
 	return &cofferdam.Error{
-		Op: op, Kind: cofferdam.Conflict, Subject: "account " + name, Reason: "it is of who runs the server, who stays an owner",
+		Op: op, Kind: cofferdam.Conflict, Subject: "account " + name, Reason: "it is of who runs the server, who stays an owner of all of the organisation",
 		Hint: "what it does as root, or as the server's own user, is the machine's matter",
 	}
 }
@@ -169,7 +175,7 @@ func (s *Service) RemoveMember(ctx context.Context, name string, r cofferdam.Mem
 	if err != nil {
 		return err
 	}
-	if err := s.notRunner(op, scope, m.Name); err != nil {
+	if err := s.runnerStays(ctx, op, scope, m.Name, ""); err != nil {
 		return err
 	}
 	if _, err := s.present(ctx, a.Caller, r.Proof, aboutMember(scope, name, "", false)); err != nil {
@@ -192,6 +198,9 @@ func (s *Service) ReopenMember(ctx context.Context, name string, r cofferdam.Mem
 	}
 	scope, err := reach(a, op, r.Level)
 	if err != nil {
+		return none, err
+	}
+	if err := s.runnerStays(ctx, op, scope, name, r.Role); err != nil {
 		return none, err
 	}
 	if err := s.Accounts.MayReopen(ctx, scope.Organization, name, identity.Role(r.Role)); err != nil {

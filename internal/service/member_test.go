@@ -49,8 +49,13 @@ func TestWhoRunsTheServerStays(t *testing.T) {
 	if err := s.RemoveMember(as(tess), "bob", cofferdam.MemberRemoval{Level: cofferdam.OfOrganization}); err != nil {
 		t.Errorf("the twin, who runs nothing: %v", err)
 	}
+	member(t, s, "carl", "viewer")
+	s.Runners = []string{"carl"} // the server is another user's now
+	if err := added(s.AddMember(as(tess), cofferdam.MemberRequest{Name: "carl", Role: "owner", Level: cofferdam.OfOrganization})); err != nil {
+		t.Errorf("who was less cannot become an owner: %v", err)
+	}
 	s.Scope.Organization = "o-other"
-	if err := s.notRunner("test", scope, "alice"); err != nil {
+	if err := s.runnerStays(t.Context(), "test", scope, "alice", ""); err != nil {
 		t.Errorf("an account of that name elsewhere: %v", err)
 	}
 }

@@ -273,20 +273,25 @@ func (s *Store) CodeFactors(ctx context.Context) ([]identity.Factor, error) {
 	return list, broken("store.CodeFactors", s.path, err)
 }
 
-// SealFactor writes what a factor holds anew. What it held is nowhere in the file
-// after that, nor in its journal: SQLite would keep it in pages that it has freed.
+// SealFactor writes what a factor holds anew. What it held is nowhere in the file then:
+// it is overwritten, where SQLite would keep it in what it has freed. Forget takes it
+// out of the journal.
 func (s *Store) SealFactor(ctx context.Context, id string, data []byte) error {
 	const op = "store.SealFactor"
+	if _, err := s.write.ExecContext(ctx, `PRAGMA secure_delete = ON`); err != nil {
+		return broken(op, s.path, err)
+	}
 	n, err := s.exec(ctx, op, `UPDATE factor SET data = ? WHERE id = ?`, data, id)
 	if err == nil && n == 0 {
 		return notFound(op, "factor "+show(id))
 	}
-	for _, clean := range []string{`VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`} {
-		if err == nil {
-			_, err = s.write.ExecContext(ctx, clean)
-		}
-	}
 	return broken(op, s.path, err)
+}
+
+// Forget empties the journal, which keeps pages as they were.
+func (s *Store) Forget(ctx context.Context) error {
+	_, err := s.write.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	return broken("store.Forget", s.path, err)
 }
 
 // RemoveFactor forgets one; NotFound if the person has none of that id.

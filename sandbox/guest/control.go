@@ -32,12 +32,14 @@ func (h *Host) Write(ctx context.Context, id cofferdam.ExecID, p []byte, eof boo
 			return err
 		}
 		err = h.send(ctx, op, inputFrames(c, p[:n], ends)...)
-		h.calls.Done()
-		if err != nil {
+		if err != nil { // taken back before whoever waits for calls keeps it
 			h.mu.Lock()
 			c.stdinSent -= int64(n)
 			c.stdinEnded = c.stdinEnded && !ends
 			h.mu.Unlock()
+		}
+		h.calls.Done()
+		if err != nil {
 			return err
 		}
 		if p = p[n:]; len(p) == 0 {
