@@ -147,6 +147,15 @@ func (p *prompt) expect(text string) string {
 	}
 }
 
+// resume brings the job to the foreground, which the shell shows by its text. What is
+// typed before that the shell may read itself, together with fg.
+func (p *prompt) resume(text string) {
+	p.t.Helper()
+	p.enter("fg")
+	p.expect("fg")
+	p.expect(text)
+}
+
 // back waits until the shell has the terminal again, and returns what was shown before.
 func (p *prompt) back() string {
 	p.t.Helper()
@@ -180,7 +189,7 @@ func TestTerminalOfAJob(t *testing.T) {
 	p.expect("Stopped")
 	p.expect("code 147-")
 	p.back()
-	p.enter("fg")
+	p.resume("read x")
 	p.enter("hello")
 	p.expect("got hello")
 	p.back()
@@ -190,7 +199,7 @@ func TestTerminalOfAJob(t *testing.T) {
 	p.expect("ready")
 	p.enter(`until jobs | grep -q Stopped; do sleep 0.05; done; echo waits-$((1 + 1))`)
 	p.expect("waits-2")
-	p.enter("fg")
+	p.resume("read x")
 	p.enter("there")
 	p.expect("got there")
 	p.back()
@@ -233,7 +242,7 @@ func TestTerminalOfAScript(t *testing.T) {
 	p.press("\x1a")
 	p.expect("Stopped")
 	p.back()
-	p.enter("fg")
+	p.resume("bash -c")
 	p.enter("word")
 	p.expect("got word")
 	p.expect("then-2")
@@ -247,8 +256,7 @@ func TestTerminalOfAScript(t *testing.T) {
 			p.press("\x1a")
 			p.expect("Stopped")
 			p.back()
-			p.enter("fg")
-			p.expect("bash -c")
+			p.resume("bash -c")
 		}
 		if err := os.WriteFile(filepath.Join(p.dir, "on"), nil, 0o666); err != nil {
 			t.Fatal(err)
