@@ -63,7 +63,7 @@ func TestLandingIsDecided(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d, s, _ := ruled(t, c.policy)
 			for _, by := range c.approve {
-				if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, by, "password"); err != nil {
+				if _, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), by, "password"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -94,11 +94,17 @@ func TestLandingIsDecided(t *testing.T) {
 // taken after the approval holds when it lands.
 func TestDeniedLanding(t *testing.T) {
 	d, s, change := ruled(t, deny)
-	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err == nil || cofferdam.KindOf(err) != cofferdam.Denied || len(d.recorded) != 0 {
+	if _, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password"); err == nil || cofferdam.KindOf(err) != cofferdam.Denied || len(d.recorded) != 0 {
 		t.Errorf("approved: %v", err)
 	}
+	shown := word(t, s, d.task, head)
 	change("")
-	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err != nil {
+	for name, w := range map[string]cofferdam.ApproveRequest{"the policy of before": shown, "none": {Commit: head}} {
+		if _, err := s.Approve(t.Context(), d.task, w, anna, "password"); cofferdam.KindOf(err) != cofferdam.Conflict || len(d.recorded) != 0 {
+			t.Errorf("approved by who was shown %s: %v", name, err)
+		}
+	}
+	if _, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password"); err != nil {
 		t.Fatal(err)
 	}
 	change(deny)

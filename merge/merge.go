@@ -149,6 +149,13 @@ func (s *Service) Approve(ctx context.Context, t cofferdam.Task, word cofferdam.
 	if commit == "" || commit != t.Head {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "approve " + t.Short(), Reason: fmt.Sprintf("the task wants %.12s merged, not %.12s", orNothing(t.Head), orNothing(commit)), Hint: view}
 	}
+	rule, err := s.standing(ctx, t)
+	if err != nil {
+		return none, err
+	}
+	if word.Policy != rule.Policy {
+		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "approve " + t.Short(), Reason: "the policy is another one than was shown", Hint: view}
+	}
 	said, err := s.o.Store.Approvals(ctx, t.ID, commit)
 	if err != nil {
 		return none, err
@@ -162,13 +169,6 @@ func (s *Service) Approve(ctx context.Context, t cofferdam.Task, word cofferdam.
 	r, err := s.proven(ctx, op, t)
 	if err != nil {
 		return none, err
-	}
-	rule, err := s.standing(ctx, t)
-	if err != nil {
-		return none, err
-	}
-	if word.Policy != "" && word.Policy != rule.Policy {
-		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Conflict, Subject: "approve " + t.Short(), Reason: "the policy is another one than was shown", Hint: view}
 	}
 	if rule.Verdict == cofferdam.Refused {
 		return none, &cofferdam.Error{Op: op, Kind: cofferdam.Denied, Subject: "approve " + t.Short(), Reason: "nobody may land it: " + rule.Reason, Hint: "an owner can change the policy: cofferdam policy explain --action land " + string(t.Base)}

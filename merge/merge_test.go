@@ -173,7 +173,7 @@ func TestView(t *testing.T) {
 	if c.Proof == nil || !c.Proof.Held || c.Proof.Commit != head || c.Approval != nil || c.Diff != "+x\n" || len(c.Commits) != 1 || c.Truncated {
 		t.Errorf("change: %+v", c)
 	}
-	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err != nil {
+	if _, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password"); err != nil {
 		t.Fatal(err)
 	}
 	if c, _ = s.View(t.Context(), d.task); c.Approval == nil || c.Approval.By != anna {
@@ -215,6 +215,16 @@ func TestViewWithoutProof(t *testing.T) {
 	}
 }
 
+// word is one for a commit, of who was shown the policy of now.
+func word(t *testing.T, s *Service, of cofferdam.Task, commit cofferdam.Commit) cofferdam.ApproveRequest {
+	t.Helper()
+	rule, err := s.standing(t.Context(), of)
+	if err != nil || rule.Policy == "" {
+		t.Fatalf("%+v, %v", rule, err)
+	}
+	return cofferdam.ApproveRequest{Commit: commit, Policy: rule.Policy}
+}
+
 func TestApprove(t *testing.T) {
 	tester := cofferdam.Principal{Kind: cofferdam.TestPerson, Name: "demo"}
 	for _, c := range []struct {
@@ -249,7 +259,7 @@ func TestApprove(t *testing.T) {
 			if c.change != nil {
 				c.change(t, d)
 			}
-			a, err := s.Approve(t.Context(), shown, cofferdam.ApproveRequest{Commit: c.commit}, c.by, "password")
+			a, err := s.Approve(t.Context(), shown, word(t, s, shown, c.commit), c.by, "password")
 			if (err == nil) != c.ok || err != nil && cofferdam.KindOf(err) != c.want {
 				t.Fatalf("Approve: %v (%s)", err, cofferdam.KindOf(err))
 			}
@@ -272,15 +282,15 @@ func TestApprove(t *testing.T) {
 // TestApproveTwice: a person's word stays, and is said once; another's is their own.
 func TestApproveTwice(t *testing.T) {
 	d, s := newDesk(t)
-	first, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password")
+	first, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password")
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password")
+	again, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password")
 	if err != nil || again != first || len(d.recorded) != 1 {
 		t.Errorf("again: %+v, %v, %d events", again, err, len(d.recorded))
 	}
-	second, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, ben, "password")
+	second, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), ben, "password")
 	if err != nil || second.By != ben || len(d.recorded) != 2 {
 		t.Errorf("another: %+v, %v, %d events", second, err, len(d.recorded))
 	}
@@ -293,7 +303,7 @@ func TestLandable(t *testing.T) {
 	if err := s.Landable(t.Context(), d.task); cofferdam.KindOf(err) != cofferdam.AwaitsPerson {
 		t.Errorf("without approval: %v", err)
 	}
-	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err != nil {
+	if _, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Landable(t.Context(), d.task); err != nil {
@@ -316,7 +326,7 @@ func TestLandable(t *testing.T) {
 
 func TestVoid(t *testing.T) {
 	d, s := newDesk(t)
-	if _, err := s.Approve(t.Context(), d.task, cofferdam.ApproveRequest{Commit: head}, anna, "password"); err != nil {
+	if _, err := s.Approve(t.Context(), d.task, word(t, s, d.task, head), anna, "password"); err != nil {
 		t.Fatal(err)
 	}
 	now := d.task

@@ -120,7 +120,7 @@ func (s *story) landTooEarly(ctx context.Context) error {
 	out, err := cmd.CombinedOutput()
 	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	s.note(err != nil, "--yes, without a terminal, approves nothing", "%s", visible(first))
-	_, err = s.person.ApproveMerge(ctx, s.task.Short(), cofferdam.ApproveRequest{Commit: s.base})
+	_, err = s.person.ApproveMerge(ctx, s.task.Short(), cofferdam.ApproveRequest{Commit: s.base, Policy: s.change.Landing.Policy})
 	s.note(err != nil, "a word for another commit approves nothing", "%s", kindOf(err))
 	return nil
 }
@@ -134,7 +134,7 @@ func kindOf(err error) string {
 
 // merge approves exactly the commit and lands it.
 func (s *story) merge(ctx context.Context) error {
-	a, err := s.person.ApproveMerge(ctx, s.task.Short(), cofferdam.ApproveRequest{Commit: s.task.Head})
+	a, err := s.person.ApproveMerge(ctx, s.task.Short(), cofferdam.ApproveRequest{Commit: s.task.Head, Policy: s.change.Landing.Policy})
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,11 @@ func (c *crasher) play(t *testing.T, point string) {
 		c.interrupt(t, ctx, task)
 	}
 	task = c.until(t, ctx, task, cofferdam.InReview)
-	if _, err := c.person.ApproveMerge(ctx, task.Short(), cofferdam.ApproveRequest{Commit: task.Head}); err != nil {
+	change, err := c.person.Merge(ctx, task.Short())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.person.ApproveMerge(ctx, task.Short(), cofferdam.ApproveRequest{Commit: task.Head, Policy: change.Landing.Policy}); err != nil {
 		t.Fatal(err)
 	}
 	// The answer may be lost with the server; the wish is in the store.

@@ -152,7 +152,6 @@ func (p *prompt) expect(text string) string {
 func (p *prompt) resume(text string) {
 	p.t.Helper()
 	p.enter("fg")
-	p.expect("fg")
 	p.expect(text)
 }
 
@@ -199,6 +198,7 @@ func TestTerminalOfAJob(t *testing.T) {
 	p.expect("ready")
 	p.enter(`until jobs | grep -q Stopped; do sleep 0.05; done; echo waits-$((1 + 1))`)
 	p.expect("waits-2")
+	p.back() // and its notice has been shown
 	p.resume("read x")
 	p.enter("there")
 	p.expect("got there")
