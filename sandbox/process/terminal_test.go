@@ -147,10 +147,14 @@ func (p *prompt) expect(text string) string {
 	}
 }
 
-// resume brings the job to the foreground, which the shell shows by its text. What is
-// typed before that the shell may read itself, together with fg.
+// resume brings the job to the foreground once all of it has stopped: the shell knows
+// of its first process alone. It shows the job by its text, and what is typed before
+// that it may read itself, together with fg.
 func (p *prompt) resume(text string) {
 	p.t.Helper()
+	p.enter(`while ps -o stat= -p "$(pgrep -d, -g "$(jobs -p)")" | grep -qv '^T'; do sleep 0.05; done; echo settled-$((1 + 1))`)
+	p.expect("settled-2")
+	p.back()
 	p.enter("fg")
 	p.expect(text)
 }
@@ -198,7 +202,6 @@ func TestTerminalOfAJob(t *testing.T) {
 	p.expect("ready")
 	p.enter(`until jobs | grep -q Stopped; do sleep 0.05; done; echo waits-$((1 + 1))`)
 	p.expect("waits-2")
-	p.back() // and its notice has been shown
 	p.resume("read x")
 	p.enter("there")
 	p.expect("got there")
