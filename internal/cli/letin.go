@@ -18,6 +18,9 @@ func letIn(t cofferdam.Task, e cofferdam.Event) (command, entry string) {
 	if e.Verdict != cofferdam.Refused || e.Rule != policy.DefaultDeny {
 		return "", ""
 	}
+	if c := t.Request.Contract; c != nil && len(c.Hosts) > 0 {
+		return "", "" // its scope may be what leaves the host out, and an opening does not widen that
+	}
 	entry = e.Resource
 	switch e.Kind {
 	case cofferdam.EventRequest:

@@ -42,6 +42,10 @@ func TestNextStep(t *testing.T) {
 			t.Errorf("%s %q: %q, want %q", c.event.Kind, c.event.Resource, command, want)
 		}
 	}
+	scoped := cofferdam.Task{Number: 7, Request: cofferdam.TaskRequest{Contract: &cofferdam.Contract{Hosts: []string{"other.test"}}}}
+	if command, _ := letIn(scoped, refused(cofferdam.EventDNS, "docs.example.com", "default-deny")); command != "" {
+		t.Errorf("beyond a scope: %q", command)
+	}
 	var errs bytes.Buffer
 	p := &progress{a: &app{System: newBench(t).system(&errs, &errs)}, task: cofferdam.Task{Number: 7}}
 	for i := range uint64(3) {
