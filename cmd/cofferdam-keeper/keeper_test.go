@@ -304,6 +304,12 @@ func TestCheckPrintsFindings(t *testing.T) {
 		t.Error("a check made the state folder")
 	}
 	// Without its sister it says so and fails.
+	for _, tier := range sandbox.Tiers() {
+		out, _ := p.command("--check", "--tier", string(tier)).Output() // fails where this host lacks the tier
+		if one := surveys(t, out); len(one) != 1 || len(one[tier].Findings) < 8 || one[tier].Usable != list[tier].Usable {
+			t.Errorf("asked for %s alone: %+v", tier, one)
+		}
+	}
 	lonely := p
 	lonely.bin = t.TempDir()
 	if err := os.Link(filepath.Join(p.bin, "cofferdam-keeper"), filepath.Join(lonely.bin, "cofferdam-keeper")); err != nil {
@@ -346,6 +352,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"extra"}, 2, "extra"},
 		{[]string{"--limits", "none"}, 2, "--limits"},
 		{[]string{"--pool", "17"}, 2, "--pool is 0 to 16"},
+		{[]string{"--tier", "gvisor"}, 2, "--tier is for --check"},
+		{[]string{"--check", "--tier", "none"}, 2, "--tier is for --check"},
 		{[]string{"--pool", "-1"}, 2, "--pool is 0 to 16"},
 		{[]string{"--state", file, "--inside"}, 1, "state folder"},
 		{[]string{"--socket", file, "--state", filepath.Join(t.TempDir(), "s"), "--inside"}, 1, "no socket"},

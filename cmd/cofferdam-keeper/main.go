@@ -24,6 +24,7 @@ import (
 
 	"cofferdam"
 	"cofferdam/internal/userns"
+	"cofferdam/sandbox"
 	"cofferdam/sandbox/gvisor"
 	"cofferdam/sandbox/microvm"
 
@@ -35,6 +36,8 @@ const (
 	defaultState  = "/var/lib/cofferdam/keeper"
 	defaultSocket = "/run/cofferdam/keeper.sock"
 	defaultPool   = 2
+	// kvmProof is for all keepers of the host: what is there goes with the boot.
+	kvmProof = "/run/cofferdam/kvm.json"
 )
 
 // settings are the flags.
@@ -44,6 +47,7 @@ type settings struct {
 	limits        string // "required", "watched" or "": required, unless an ordinary user runs it
 	kernel        string // of machines; "": the one that is installed
 	monitor       string // of machines; "": qemu, or for --check what the keeper had
+	tier          string // the only one --check examines; "": all
 	pool          int    // boxes of each kind that are made ahead
 	kept          string // folder of the installation's first keeper; "": state
 	inside        bool   // this process has its own mount namespace already
@@ -55,7 +59,7 @@ type settings struct {
 const usage = `cofferdam-keeper owns the boxes of this host.
 
 usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool N] [--kernel PATH] [--monitor NAME] [--kept FOLDER] [--detach]
-       cofferdam-keeper --check [--state FOLDER] [--limits HOW] [--kernel PATH] [--monitor NAME]
+       cofferdam-keeper --check [--tier TIER] [--state FOLDER] [--limits HOW] [--kernel PATH] [--monitor NAME]
 
   --socket PATH    unix socket for the server (default ` + defaultSocket + `)
   --state FOLDER   folder of this keeper alone (default ` + defaultState + `)
@@ -72,7 +76,9 @@ usage: cofferdam-keeper [--socket PATH] [--state FOLDER] [--limits HOW] [--pool 
                    what else outlives a keeper is taken over from those that have ended
                    (default: the state folder)
   --detach         start in the background; return when boxes can be made
-  --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made
+  --check          examine this host, print the findings as JSON, exit 1 if a box cannot be made;
+                   whether KVM runs a machine is tried once for each start of the host, and takes up to 15 s
+  --tier TIER      examine for this tier alone
 
 exit codes: 0 done, 1 failed, 2 wrong usage
 example: cofferdam-keeper --check --state /var/lib/cofferdam/keeper
@@ -114,6 +120,7 @@ func parse(args []string, help io.Writer) (settings, error) {
 	set.StringVar(&s.limits, "limits", "", "")
 	set.StringVar(&s.kernel, "kernel", "", "")
 	set.StringVar(&s.monitor, "monitor", "", "")
+	set.StringVar(&s.tier, "tier", "", "")
 	set.IntVar(&s.pool, "pool", defaultPool, "")
 	set.StringVar(&s.kept, "kept", "", "")
 	set.BoolVar(&s.inside, "inside", false, "")
@@ -132,6 +139,9 @@ func parse(args []string, help io.Writer) (settings, error) {
 	}
 	if err == nil && s.monitor != "" && !slices.Contains(microvm.Monitors(), s.monitor) {
 		err = fmt.Errorf("--monitor is %s, not %.80q", strings.Join(microvm.Monitors(), ", "), s.monitor)
+	}
+	if err == nil && s.tier != "" && (!s.check || !slices.Contains(sandbox.Tiers(), sandbox.Tier(s.tier))) {
+		err = fmt.Errorf("--tier is for --check, and one of %q, not %.80q", sandbox.Tiers(), s.tier)
 	}
 	if err == nil && (s.pool < 0 || s.pool > gvisor.MaxPool) {
 		err = fmt.Errorf("--pool is 0 to %d, not %d", gvisor.MaxPool, s.pool)
@@ -175,6 +185,7 @@ func (s settings) run(ctx context.Context) error {
 func (s settings) args(more ...string) []string {
 	return append([]string{
 		"--socket", s.socket, "--state", s.state, "--limits", s.limits, "--kernel", s.kernel, "--monitor", s.monitor, "--kept", s.kept, "--pool", strconv.Itoa(s.pool),
+		"--tier", s.tier,
 	}, more...)
 }
 

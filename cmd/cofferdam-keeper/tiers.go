@@ -64,7 +64,9 @@ func (s settings) plain(o gvisor.Options) process.Options {
 
 // machines says where the driver of machines works, and how.
 func (s settings) machines(o gvisor.Options, root string) microvm.Options {
-	return microvm.Options{Root: root, Init: o.Init, Kernel: s.kernel, Monitor: s.chosenMonitor(), Log: o.Log, Watched: o.Watched && o.User, User: o.User}
+	return microvm.Options{
+		Root: root, Init: o.Init, Kernel: s.kernel, Monitor: s.chosenMonitor(), Proof: kvmProof, Log: o.Log, Watched: o.Watched && o.User, User: o.User,
+	}
 }
 
 // missed says in the log that a tier's driver could not be opened.
@@ -86,25 +88,45 @@ func (d *drivers) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// examined are the tiers that --check looks at.
+func (s settings) examined() []sandbox.Tier {
+	if s.tier != "" {
+		return []sandbox.Tier{sandbox.Tier(s.tier)}
+	}
+	return []sandbox.Tier{sandbox.GVisor, sandbox.Process, sandbox.MicroVM, sandbox.Emulated}
+}
+
 // examine prints what each tier's driver finds on this host.
 func (s settings) examine(ctx context.Context) error {
 	o, err := s.driver()
 	if err != nil {
 		return err
 	}
-	kernel, plain, offer := gvisor.Check(ctx, o), process.Check(ctx, s.plain(o)), sandbox.OfferOf(sandbox.GVisor)
-	machines, emulated := s.examineMachines(ctx, o)
-	if s.inUser() {
-		dir, err := ownGroup()
-		for _, findings := range []*[]sandbox.Finding{&kernel, &plain, &machines, &emulated} {
-			*findings = groupsOf(*findings, dir, err)
+	found := map[sandbox.Tier][]sandbox.Finding{}
+	var list []sandbox.Survey
+	for _, tier := range s.examined() {
+		offer := sandbox.OfferOf(tier)
+		switch tier {
+		case sandbox.GVisor:
+			found[tier] = gvisor.Check(ctx, o)
+			if s.inUser() {
+				offer = gvisor.UserOffer()
+			}
+		case sandbox.Process:
+			found[tier] = process.Check(ctx, s.plain(o))
+			offer = process.OfferOf(watched(found[tier]))
+		default: // one look is for both
+			if found[tier] == nil {
+				found[sandbox.MicroVM], found[sandbox.Emulated] = s.examineMachines(ctx, o)
+			}
 		}
-		offer = gvisor.UserOffer()
+		if s.inUser() {
+			dir, err := ownGroup()
+			found[tier] = groupsOf(found[tier], dir, err)
+		}
+		list = append(list, sandbox.NewSurvey(offer, found[tier]))
 	}
-	return print(os.Stdout, []sandbox.Survey{
-		sandbox.NewSurvey(offer, kernel), sandbox.NewSurvey(process.OfferOf(watched(plain)), plain),
-		sandbox.NewSurvey(sandbox.OfferOf(sandbox.MicroVM), machines), sandbox.NewSurvey(sandbox.OfferOf(sandbox.Emulated), emulated),
-	})
+	return print(os.Stdout, list)
 }
 
 // monitorFile remembers what runs machines, for who examines the host.
@@ -130,10 +152,6 @@ func (s settings) examineMachines(ctx context.Context, o gvisor.Options) (machin
 	var d *microvm.Driver
 	if err == nil {
 		defer os.RemoveAll(dir)
-		// What the keeper proved of KVM need not be proved again.
-		if data, err := os.ReadFile(filepath.Join(s.state, "microvm", "kvm.json")); err == nil {
-			_ = os.WriteFile(filepath.Join(dir, "kvm.json"), data, 0o600) // without it, it is proved again
-		}
 		d, err = microvm.New(s.machines(o, dir))
 	}
 	var findings []sandbox.Finding
@@ -164,7 +182,7 @@ func (s settings) examineMachines(ctx context.Context, o gvisor.Options) (machin
 }
 
 // print writes what was found as JSON; the first thing that forbids a box of
-// tier gvisor is its error.
+// the only tier asked for, else of tier gvisor, is its error.
 func print(w io.Writer, list []sandbox.Survey) error {
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
@@ -173,7 +191,7 @@ func print(w io.Writer, list []sandbox.Survey) error {
 	}
 	for _, t := range list {
 		for _, f := range t.Findings {
-			if t.Tier == sandbox.GVisor && f.Level == sandbox.Fail {
+			if (t.Tier == sandbox.GVisor || len(list) == 1) && f.Level == sandbox.Fail {
 				return &cofferdam.Error{Op: "keeper.check", Kind: cofferdam.Unavailable, Subject: f.Name, Reason: f.Detail, Hint: f.Fix}
 			}
 		}

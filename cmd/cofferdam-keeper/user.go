@@ -55,7 +55,7 @@ func (s settings) examineAsUser(ctx context.Context, args []string) error {
 			Detail: fmt.Sprintf("uid %d cannot have one: %v", os.Geteuid(), reason(err)),
 		}}
 		var list []sandbox.Survey
-		for _, t := range []sandbox.Tier{sandbox.GVisor, sandbox.Process, sandbox.MicroVM, sandbox.Emulated} {
+		for _, t := range s.examined() {
 			list = append(list, sandbox.NewSurvey(sandbox.OfferOf(t), missing))
 		}
 		return print(os.Stdout, list)

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,9 @@ import (
 	"cofferdam/internal/doctor"
 	"cofferdam/sandbox"
 )
+
+// slowDoctor is after how long doctor says what it waits for.
+const slowDoctor = 3 * time.Second
 
 func newDoctor(a *app) *cobra.Command {
 	s := &serverFlags{}
@@ -23,7 +27,11 @@ func newDoctor(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			slow := time.AfterFunc(slowDoctor, func() {
+				a.say("still looking: to see whether KVM runs a machine here takes up to 15 s, once for each start of the host")
+			})
 			r := doctor.Run(c.Context(), doctor.Options{Config: conf, Presets: config.Presets(c.Context(), conf, config.ThisMachine())})
+			slow.Stop()
 			if a.json {
 				if err := a.object(r); err != nil {
 					return err

@@ -83,6 +83,7 @@ type server struct {
 func Run(ctx context.Context, c config.Config, owner string) error {
 	s := &server{Config: c, owner: owner, log: logger(c), started: time.Now()}
 	defer s.down()
+	s.log.InfoContext(ctx, "starting: this host is examined first", slog.Any("state", s.State))
 	if err := inTurn(ctx, s.readAgents, s.examine, s.claim); err != nil {
 		return err
 	}
@@ -142,11 +143,7 @@ func (s *server) examine(ctx context.Context) error {
 	if err := checkAllow(s.Config, s.presets); err != nil {
 		return err
 	}
-	return s.doctor(ctx, false).Err()
-}
-
-func (s *server) doctor(ctx context.Context, serving bool) doctor.Report {
-	return doctor.Run(ctx, doctor.Options{Config: s.Config, Presets: s.presets, Serving: serving})
+	return doctor.Run(ctx, doctor.Options{Config: s.Config, Presets: s.presets, Own: true}).Err()
 }
 
 // claim takes the state folder for this process alone.
@@ -244,8 +241,10 @@ func (s *server) service() *service.Service {
 		Secrets: s.vault, Sessions: s.store, Receipts: s.store, Trace: s.trace, Environments: kept{s.environments, s.images}, Workspaces: s.workspaces, Sandboxes: s.sessions,
 		CheckUpstream: s.checkUpstream, Agents: s.known, NeedsModel: s.needsModel, Hears: s.hears, Presets: s.presets, Budget: s.Budget, MaxBudget: s.MaxBudget, ProjectBudgets: s.ProjectBudgets,
 		Rest: s.Rest(), Life: s.sessions.Life, Waits: s.sessions.Waits,
-		Tier:      s.tier,
-		Doctor:    func(ctx context.Context) doctor.Report { return s.doctor(ctx, true) },
+		Tier: s.tier,
+		Doctor: func(ctx context.Context) doctor.Report {
+			return doctor.Run(ctx, doctor.Options{Config: s.Config, Presets: s.presets, Serving: true})
+		},
 		PublicKey: s.signer.Public(),
 		Build:     s.build, Keepers: s.keepers,
 	})

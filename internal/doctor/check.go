@@ -101,7 +101,11 @@ func (r *Report) checkTier(ctx context.Context, o Options) []sandbox.Finding {
 func survey(ctx context.Context, o Options) (tiers []sandbox.Survey, broken []sandbox.Finding) {
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
-	out, runErr := o.Host.Run(ctx, filepath.Join(o.Config.Programs, "cofferdam-keeper"), "--check", "--state", o.Config.KeeperState)
+	args := []string{"--check", "--state", o.Config.KeeperState}
+	if o.Own {
+		args = append(args, "--tier", string(o.Tier()))
+	}
+	out, runErr := o.Host.Run(ctx, filepath.Join(o.Config.Programs, "cofferdam-keeper"), args...)
 	tiers, err := parseSurvey(out)
 	if err != nil {
 		if runErr != nil {

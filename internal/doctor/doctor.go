@@ -68,6 +68,8 @@ type Options struct {
 	Config  config.Config
 	Presets map[string][]string
 	Host    Host
+	// Own leaves the other tiers out: a server that starts needs its own only.
+	Own bool
 	// Serving is set by a server about itself: its own socket, port and lock
 	// are taken by itself then.
 	Serving bool

@@ -102,6 +102,24 @@ func TestHealthyHost(t *testing.T) {
 	}
 }
 
+// A server that starts asks for the tier of its boxes alone: proving what another one
+// needs would keep it waiting.
+func TestOwnTierAlone(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		o := healthy(t)
+		o.Own = own
+		o.Host.Run = func(_ context.Context, _ string, args ...string) ([]byte, error) {
+			if asked := strings.HasSuffix(strings.Join(args, " "), " --tier gvisor"); asked != own {
+				t.Errorf("own %t: %q", own, args)
+			}
+			return []byte(fine), nil
+		}
+		if err := Run(t.Context(), o).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Each fault is found under its name, with its level and a fix.
 func TestFaults(t *testing.T) {
 	lookup := func(addrs ...string) func(*Options) {

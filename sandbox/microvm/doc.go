@@ -28,5 +28,6 @@
 //	journal/ID/    output of its commands, on the same
 //	snapshot/ID/   a snapshot: memory, device state, workspace, what we knew
 //	cache/         kernels, initramfs and roots, named by what is in them
-//	kvm.json       what was proved of this host's KVM, and when
+//	kvm.json       what was proved of this host's KVM, and when, unless all
+//	               drivers of the host keep that together
 package microvm

@@ -54,6 +54,9 @@ type Options struct {
 	// Monitor is what runs the machines: "qemu", "firecracker" or
 	// "cloud-hypervisor". "": qemu.
 	Monitor string
+	// Proof is the absolute path where is kept whether this host's KVM runs a
+	// machine: all drivers may have it together. "": kvm.json below Root.
+	Proof string
 	// Workspaces is the absolute folder of those that are kept; "": workspaces below Root.
 	Workspaces string
 	// User says that this process is uid 0 of an ordinary user's namespace, with

@@ -1,6 +1,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,12 +20,17 @@ import (
 // first word: a tenth of a second, on a loaded host a few.
 const kvmPatience = 15 * time.Second
 
+// A proof that KVM runs no machine is believed for kvmDoubt: the host may have been
+// too busy, or have got the module since.
+const kvmDoubt = time.Hour
+
 // kvmProof is what was seen of this host's KVM. The device alone proves
 // nothing: where virtualisation is nested, it may accept no kernel.
 type kvmProof struct {
 	Works   bool          `json:"works"`
 	Reason  string        `json:"reason,omitempty"` // why not
 	Took    time.Duration `json:"took"`
+	At      time.Time     `json:"at"`
 	Boot    string        `json:"boot"`    // of the host: its boot id
 	Kernel  string        `json:"kernel"`  // digest of kernel and initramfs
 	Monitor string        `json:"monitor"` // with its version
@@ -59,17 +65,22 @@ func (c *checker) prove(ctx context.Context) (kvmProof, error) {
 	if want.Monitor, err = c.d.monitor.Version(ctx); err != nil {
 		return want, err
 	}
-	file := filepath.Join(c.d.o.Root, "kvm.json")
+	if err := unix.Access(vmm.KVM, unix.R_OK|unix.W_OK); err != nil {
+		want.Reason = fmt.Sprintf("%s: %v", vmm.KVM, err)
+		return want, nil // asked again each time: it costs nothing
+	}
+	file := cmp.Or(c.d.o.Proof, filepath.Join(c.d.o.Root, "kvm.json"))
 	if c.proof == nil {
 		var p kvmProof
 		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &p) == nil {
 			c.proof = &p
 		}
 	}
-	if p := c.proof; p != nil && p.Boot == want.Boot && p.Kernel == want.Kernel && p.Monitor == want.Monitor {
+	if p := c.proof; p != nil && p.stands(want) {
 		return *p, nil
 	}
 	began := time.Now()
+	want.At = began
 	err = c.d.tryKVM(ctx, boot)
 	if ctx.Err() != nil {
 		return want, ctx.Err() // that proves nothing
@@ -83,7 +94,16 @@ func (c *checker) prove(ctx context.Context) (kvmProof, error) {
 	if err != nil {
 		return want, err
 	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return want, err
+	}
 	return want, writeWhole(file, data, 0o600)
+}
+
+// stands says whether p proves what is asked for.
+func (p kvmProof) stands(want kvmProof) bool {
+	fresh := p.Works || time.Since(p.At).Abs() < kvmDoubt
+	return fresh && p.Boot == want.Boot && p.Kernel == want.Kernel && p.Monitor == want.Monitor
 }
 
 func bootID() string {
@@ -96,9 +116,6 @@ func bootID() string {
 
 // tryKVM starts a machine on KVM and waits for pid 1's first word.
 func (d *Driver) tryKVM(ctx context.Context, boot bootFiles) error {
-	if err := unix.Access(vmm.KVM, unix.R_OK|unix.W_OK); err != nil {
-		return fmt.Errorf("%s: %w", vmm.KVM, err)
-	}
 	dir, err := os.MkdirTemp(filepath.Join(d.o.Root, "memory"), "kvm-")
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func newDriver(t testing.TB) *Driver {
 		t.Fatal(err)
 	}
 	user := sandboxtest.IsUser()
-	d, err := New(Options{Root: root, Cache: testCache(), Init: filepath.Join(bin, "cofferdam-init"), Kernel: testKernel(), User: user, Watched: user})
+	d, err := New(Options{Root: root, Cache: testCache(), Proof: filepath.Join(testCache(), "kvm.json"), Init: filepath.Join(bin, "cofferdam-init"), Kernel: testKernel(), User: user, Watched: user})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -146,15 +147,25 @@ func TestKVMIsProved(t *testing.T) {
 		t.Errorf("tier microvm without KVM: %v", err)
 	}
 
+	if unix.Access(vmm.KVM, unix.R_OK|unix.W_OK) != nil {
+		return // nothing is started then, and nothing kept
+	}
 	m := &brokenMonitor{}
-	d.monitor = m
+	d.monitor, d.checker.proof, d.o.Proof = m, nil, filepath.Join(d.o.Root, "kvm.json")
 	for range 2 { // the second time by what was found the first
 		if _, _, err := d.checker.kvm(ctx); err == nil {
 			t.Error("a monitor that starts nothing proves KVM")
 		}
 	}
+	if m.starts != 1 {
+		t.Errorf("%d machines were started to find the same out twice", m.starts)
+	}
+	d.checker.proof.At = time.Now().Add(-2 * kvmDoubt)
+	if _, _, err := d.checker.kvm(ctx); err == nil || m.starts != 2 {
+		t.Errorf("what was found long ago is not looked at again: %d starts, %v", m.starts, err)
+	}
 	for _, proof := range []string{`{"works":true}`, `{"works":true,"boot":"another"}`, `not JSON`, ``} {
-		if err := os.WriteFile(filepath.Join(d.o.Root, "kvm.json"), []byte(proof), 0o600); err != nil {
+		if err := os.WriteFile(d.o.Proof, []byte(proof), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		d.checker.proof = nil
