@@ -3,6 +3,7 @@ package cofferdam
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -69,6 +70,25 @@ const (
 	MaxEgress     = 1 << 40               // bytes
 	MaxApprovals  = 50                    // no task asks more, whatever its budget
 )
+
+// Limits are those that count for a task now; nil: none.
+func (t Task) Limits() *Budget {
+	if t.Raised != nil {
+		return t.Raised
+	}
+	return t.Request.Budget
+}
+
+// String lists what it bounds by key, in the units of its fields.
+func (b Budget) String() string {
+	var parts []string
+	for _, f := range BudgetFields() {
+		if n := *f.Of(&b); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s=%d", f.Key, n))
+		}
+	}
+	return strings.Join(parts, " ")
+}
 
 // Or returns b with the fields that say nothing taken from other.
 func (b Budget) Or(other Budget) Budget {

@@ -280,6 +280,7 @@ type Task struct {
 	Sessions       []SessionID `json:"sessions,omitempty"`
 	Landed         Commit      `json:"landed,omitempty"`
 	Usage          Usage       `json:"usage"`
+	Raised         *Budget     `json:"raised,omitempty"` // limits that a retry named, in the place of the request's
 	By             Principal   `json:"by"`
 	Created        time.Time   `json:"created"`
 	Updated        time.Time   `json:"updated"`

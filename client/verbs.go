@@ -116,9 +116,14 @@ func (c *Client) SendTask(ctx context.Context, name, text string) (cofferdam.Tas
 	return post[cofferdam.TaskMessage](ctx, c, at("tasks", name)+"/messages", map[string]any{"text": text}, "")
 }
 
-// RetryTask starts a new attempt.
-func (c *Client) RetryTask(ctx context.Context, name string) (cofferdam.Task, error) {
-	return post[cofferdam.Task](ctx, c, at("tasks", name)+"/retry", nil, "")
+// RetryTask starts a new attempt. limits take the place of those that the task has;
+// nil leaves them.
+func (c *Client) RetryTask(ctx context.Context, name string, limits *cofferdam.Budget) (cofferdam.Task, error) {
+	return post[cofferdam.Task](ctx, c, at("tasks", name)+"/retry", retry{limits}, "")
+}
+
+type retry struct {
+	Budget *cofferdam.Budget `json:"budget,omitempty"`
 }
 
 // AddRepo registers a repository.

@@ -33,7 +33,8 @@ func (c *Client) RemoveWorkspace(ctx context.Context, name string, discard bool)
 	return c.call(ctx, request{method: "DELETE", path: at("workspaces", name) + "?discard=" + strconv.FormatBool(discard)}, nil)
 }
 
-// ResumeTask starts a new attempt that goes on in the workspace of the one before.
-func (c *Client) ResumeTask(ctx context.Context, name string) (cofferdam.Task, error) {
-	return post[cofferdam.Task](ctx, c, at("tasks", name)+"/retry?resume=true", nil, "")
+// ResumeTask starts a new attempt that goes on in the workspace of the one before;
+// limits as with RetryTask.
+func (c *Client) ResumeTask(ctx context.Context, name string, limits *cofferdam.Budget) (cofferdam.Task, error) {
+	return post[cofferdam.Task](ctx, c, at("tasks", name)+"/retry?resume=true", retry{limits}, "")
 }

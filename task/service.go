@@ -180,13 +180,21 @@ func (s *Service) Cancel(ctx context.Context, scope cofferdam.Scope, by cofferda
 }
 
 // Retry starts a new attempt of a task that ended without landing, or that a
-// person has in review. It starts from the base branch as it is then.
-func (s *Service) Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error) {
+// person has in review. It starts from the base branch as it is then. limits take
+// the place of those that the task has; nil leaves them. What was used stays used.
+func (s *Service) Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, limits *cofferdam.Budget) (cofferdam.Task, error) {
 	t, err := s.store.FindTask(ctx, scope, name)
 	if err != nil {
 		return t, err
 	}
-	return s.move(ctx, t.ID, by, func(t *cofferdam.Task) error {
+	if err := checkBudget(cofferdam.TaskRequest{Budget: limits}); err != nil {
+		return t, err
+	}
+	var said map[string]string
+	if limits != nil {
+		said = map[string]string{"budget": limits.String()}
+	}
+	return s.moveWith(ctx, t.ID, by, said, func(t *cofferdam.Task) error {
 		if err := mayMove(t.State, cofferdam.Queued); err != nil {
 			return s.stale("task.Retry", *t, err.Error(), "only a task that ended without landing, or is in review, can be tried again")
 		}
@@ -200,6 +208,9 @@ func (s *Service) Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam
 			return err
 		}
 		t.Attempt++
+		if limits != nil {
+			t.Raised = limits
+		}
 		t.State, t.Reason, t.Comment = cofferdam.Queued, "", ""
 		t.BaseAt, t.Head, t.Receipt, t.Branch = "", "", "", Branch(t.Number, t.Attempt)
 		return nil

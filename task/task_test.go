@@ -281,7 +281,7 @@ func TestLife(t *testing.T) {
 	}
 	_, err = d.Cancel(ctx, d.scope, ada, "t-1")
 	wantKind(t, err, cofferdam.Conflict)
-	_, err = d.Retry(ctx, d.scope, ada, "t-1")
+	_, err = d.Retry(ctx, d.scope, ada, "t-1", nil)
 	wantKind(t, err, cofferdam.Conflict)
 	want := ">queued queued>preparing preparing>running running>verifying verifying>in review in review>done"
 	if got := strings.Join(d.rec.moves(), " "); got != want {
@@ -348,7 +348,7 @@ func TestCancelRetryReject(t *testing.T) {
 	if err != nil || v.State != cofferdam.Blocked || v.Reason != cofferdam.ReasonRejected || !strings.Contains(v.Comment, "not this way") {
 		t.Fatalf("rejected: %s %s %q, %v", v.State, v.Reason, v.Comment, err)
 	}
-	v, err = d.Retry(ctx, d.scope, ada, "t-1")
+	v, err = d.Retry(ctx, d.scope, ada, "t-1", nil)
 	if err != nil || v.State != cofferdam.Queued || v.Attempt != 2 || v.Head != "" || v.Receipt != "" || v.Branch != "refs/heads/cofferdam/t-1-2" || v.Reason != "" {
 		t.Fatalf("tried again: %+v, %v", v, err)
 	}
@@ -370,14 +370,14 @@ func TestCancelRetryReject(t *testing.T) {
 	_, err = d.Cancel(ctx, d.scope, ada, "t-9")
 	wantKind(t, err, cofferdam.NotFound)
 	for range task.MaxAttempt - 2 {
-		if _, err = d.Retry(ctx, d.scope, ada, "t-1"); err == nil {
+		if _, err = d.Retry(ctx, d.scope, ada, "t-1", nil); err == nil {
 			_, err = d.Cancel(ctx, d.scope, ada, "t-1")
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = d.Retry(ctx, d.scope, ada, "t-1")
+	_, err = d.Retry(ctx, d.scope, ada, "t-1", nil)
 	wantKind(t, err, cofferdam.Exhausted)
 }
 

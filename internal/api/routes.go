@@ -18,6 +18,9 @@ type (
 	landBody struct {
 		Commit cofferdam.Commit `json:"commit,omitempty"` // empty: the approved one
 	}
+	retryBody struct {
+		Budget *cofferdam.Budget `json:"budget,omitempty"` // in the place of the limits it has; zero fields leave them
+	}
 	messageBody struct {
 		Text string `json:"text"`
 	}
@@ -73,12 +76,12 @@ func taskRoutes() []Route {
 		{Method: "POST", Path: "/v1/tasks/{name}/messages", ID: "sendTask", Doc: "tell a task something while it runs; its agent hears it after the tool call it is in", Body: messageBody{}, Reply: cofferdam.TaskMessage{}, Created: true, call: func(c *call) (any, error) {
 			return c.svc.SendTask(c.ctx, c.name, c.body.(*messageBody).Text)
 		}},
-		{Method: "POST", Path: "/v1/tasks/{name}/retry", ID: "retryTask", Doc: "a new attempt", Reply: cofferdam.Task{}, Query: []Param{{"resume", "string", "true: it goes on in the workspace of the one before"}}, call: func(c *call) (any, error) {
+		{Method: "POST", Path: "/v1/tasks/{name}/retry", ID: "retryTask", Doc: "a new attempt", Body: retryBody{}, Reply: cofferdam.Task{}, Query: []Param{{"resume", "string", "true: it goes on in the workspace of the one before"}}, call: func(c *call) (any, error) {
 			resume, err := flag(c.query, "resume")
 			if err != nil {
 				return nil, err
 			}
-			return c.svc.RetryTask(c.ctx, c.name, resume)
+			return c.svc.RetryTask(c.ctx, c.name, resume, c.body.(*retryBody).Budget)
 		}},
 	}
 }

@@ -15,7 +15,8 @@ import (
 // budgetFlags say what a task may spend, as it was typed, by key.
 type budgetFlags struct{ text map[string]*string }
 
-func (b *budgetFlags) add(c *cobra.Command) {
+// add names them; unsaid is what counts where one is not given.
+func (b *budgetFlags) add(c *cobra.Command, unsaid string) {
 	b.text = map[string]*string{}
 	about := map[string]string{
 		"tokens": "most tokens of models, in and out", "cost": "most money for models, in US dollars such as 0.50", "calls": "most calls of models, which are the turns of its agent",
@@ -23,7 +24,7 @@ func (b *budgetFlags) add(c *cobra.Command) {
 		"approvals": "most questions to people",
 	}
 	for _, f := range cofferdam.BudgetFields() {
-		b.text[f.Key] = c.Flags().String(f.Flag, "", about[f.Key]+", over all attempts (default: the server's)")
+		b.text[f.Key] = c.Flags().String(f.Flag, "", about[f.Key]+", over all attempts (default: "+unsaid+")")
 	}
 }
 
@@ -118,8 +119,8 @@ func newBudgetView(a *app) *cobra.Command {
 				return err
 			}
 			var b cofferdam.Budget
-			if t.Request.Budget != nil {
-				b = *t.Request.Budget
+			if l := t.Limits(); l != nil {
+				b = *l
 			}
 			var lines []budgetLine
 			for _, f := range cofferdam.BudgetFields() {

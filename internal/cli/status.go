@@ -60,7 +60,7 @@ func newStatus(a *app) *cobra.Command {
 				fmt.Fprintf(a.Out, "%-13s %s  %s %s, %s left; see cofferdam approval view %[2]s\n", "question:", string(q.ID)[:min(14, len(q.ID))], clean(q.Action), cut(clean(q.Resource), 40), left(q))
 			}
 			for _, w := range s.Workspaces {
-				fmt.Fprintf(a.Out, "%-13s %s: %s\n", "workspace:", w.Short(), clean(keptLabel(w).value))
+				fmt.Fprintf(a.Out, "%-13s %s: %s\n", "workspace:", w.Short(), clean(keptLabel(cofferdam.Task{}, w).value))
 			}
 			return nil
 		},

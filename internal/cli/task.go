@@ -59,7 +59,7 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.Float64Var(&t.limits.CPU, "cpus", 0, "processors")
 	f.Int64Var(&t.limits.PIDs, "pids", 0, "processes and threads")
 	f.Int64Var(&t.limits.OpenFiles, "open-files", 0, "descriptors per process")
-	t.budget.add(c)
+	t.budget.add(c, "the server's")
 	f.StringArrayVar(&t.contract.Paths, "scope-path", nil, "file, or folder with a slash at its end, that the work may change; a push beyond is refused (repeatable)")
 	f.StringArrayVar(&t.contract.Hosts, "scope-host", nil, "host that the work may reach of those that policy allows (repeatable)")
 	f.StringArrayVar(&t.contract.Tools, "scope-tool", nil, "tool of our own agent that the work may use, such as own:read; a call of another is refused (repeatable)")
@@ -251,6 +251,9 @@ func sentence(t cofferdam.Task) string {
 		}
 		return s + "; next: cofferdam merge view " + t.Short()
 	case cofferdam.Blocked, cofferdam.Failed, cofferdam.TimedOut:
+		if more := moreOf(t); more != "" {
+			return s + "; to go on with more: " + more
+		}
 		return s + "; see cofferdam task view " + t.Short() + ", cofferdam trace follow " + t.Short()
 	}
 	return s
@@ -353,7 +356,7 @@ func newTaskView(a *app) *cobra.Command {
 				}
 			}
 			if w, err := cl.Workspace(c.Context(), t.Short()); err == nil { // it may have none
-				lines = append(lines, keptLabel(w))
+				lines = append(lines, keptLabel(t, w))
 			}
 			return a.labels(lines)
 		}),
@@ -401,7 +404,7 @@ func taskLabels(t cofferdam.Task) []label {
 	}
 	return append(lines,
 		label{"refused", strconv.FormatInt(t.Usage.Refused, 10)},
-		label{"model calls", spent(t.Usage)}, label{"also used", took(t.Usage)}, label{"budget", limits(t.Request.Budget)},
+		label{"model calls", spent(t.Usage)}, label{"also used", took(t.Usage)}, label{"budget", limits(t.Limits())},
 		label{"by", t.By.String()}, label{"created", stamp(t.Created)}, label{"updated", stamp(t.Updated)})
 }
 
@@ -443,24 +446,6 @@ func newTaskCancel(a *app) *cobra.Command {
 			return a.change(c, args[0], (*client.Client).CancelTask, "cancelled")
 		},
 	}
-}
-
-func newTaskRetry(a *app) *cobra.Command {
-	var resume bool
-	c := &cobra.Command{
-		Use: "retry TASK", Short: "Make a new attempt of a task", Args: exactly("TASK"), ValidArgsFunction: a.completeTasks,
-		Long: "Make a new attempt of a task that ended without landing, from the base branch as it is now. With --resume it goes on in the workspace " +
-			"of the last attempt, as that was left, uncommitted changes included." + calling(),
-		Example: "  cofferdam task retry t-1\n  cofferdam task retry t-1 --resume",
-		RunE: func(c *cobra.Command, args []string) error {
-			if resume {
-				return a.change(c, args[0], (*client.Client).ResumeTask, "started a new attempt in the workspace of")
-			}
-			return a.change(c, args[0], (*client.Client).RetryTask, "started a new attempt of")
-		},
-	}
-	c.Flags().BoolVar(&resume, "resume", false, "go on in the workspace of the last attempt")
-	return c
 }
 
 func (a *app) change(c *cobra.Command, name string, do func(*client.Client, context.Context, string) (cofferdam.Task, error), verb string) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -161,8 +162,8 @@ func newWorkspaceRemove(a *app) *cobra.Command {
 	return c
 }
 
-// keptLabel says in the view of a task what its workspace is.
-func keptLabel(w cofferdam.Workspace) label {
+// keptLabel says in the view of a task what its workspace is, and how it goes on.
+func keptLabel(t cofferdam.Task, w cofferdam.Workspace) label {
 	text := w.State
 	switch {
 	case w.Stuck:
@@ -170,7 +171,7 @@ func keptLabel(w cofferdam.Workspace) label {
 	case !w.Noticed.IsZero() && !w.Until.IsZero():
 		text = fmt.Sprintf("will be removed at %s; cofferdam workspace export %s writes what is in it and nowhere else", stamp(w.Until), w.Short())
 	case !w.Until.IsZero():
-		text = "kept until " + stamp(w.Until) + "; cofferdam task retry " + w.Short() + " --resume goes on in it"
+		text = "kept until " + stamp(w.Until) + "; " + cmp.Or(moreOf(t), "cofferdam task retry "+w.Short()+" --resume") + " goes on in it"
 	case w.Bundle != nil && w.State != cofferdam.WorkspaceInUse:
 		text = w.State + "; what was in it and nowhere else: cofferdam workspace export " + w.Short()
 	}

@@ -47,6 +47,20 @@ func (s *Service) settleBudget(ctx context.Context, op string, r *cofferdam.Task
 	return nil
 }
 
+// raised are the limits of a task once those that more names have taken the place of
+// its own. What it names has to be within what a task may have now; the others stay.
+func (s *Service) raised(ctx context.Context, op string, t cofferdam.Task, more cofferdam.Budget) (*cofferdam.Budget, error) {
+	r := cofferdam.TaskRequest{Budget: &more}
+	if err := s.settleBudget(ctx, op, &r); err != nil {
+		return nil, err
+	}
+	all := more
+	if had := t.Limits(); had != nil {
+		all = more.Or(*had)
+	}
+	return &all, nil
+}
+
 // projectName is what people call the project that the caller is in.
 func (s *Service) projectName(ctx context.Context) (string, error) {
 	scope := s.scope(ctx)

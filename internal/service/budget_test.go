@@ -79,6 +79,40 @@ func TestBudgetOfAProject(t *testing.T) {
 	}
 }
 
+// TestRetryWithLimits: a limit that a retry names takes the place of the task's own,
+// within what a task may have now; the others stay, and so does what was asked for.
+func TestRetryWithLimits(t *testing.T) {
+	s, _ := world(t)
+	s.MaxBudget = cofferdam.Budget{Tokens: 9000}
+	r := request()
+	r.Budget = &cofferdam.Budget{Tokens: 5000, Calls: 7}
+	task, err := s.CreateTask(as(alice), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func() {
+		t.Helper()
+		if _, err := s.CancelTask(as(alice), task.Short()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	s.MaxBudget.Calls = 3 // since then: it binds what is named
+	for _, more := range []cofferdam.Budget{{Tokens: 9001}, {Calls: 4}} {
+		if _, err := s.RetryTask(as(alice), task.Short(), false, &more); cofferdam.KindOf(err) != cofferdam.Invalid || cofferdam.HintOf(err) == "" {
+			t.Errorf("%+v: %v", more, err)
+		}
+	}
+	got, err := s.RetryTask(as(alice), task.Short(), false, &cofferdam.Budget{Tokens: 8000})
+	if want := (cofferdam.Budget{Tokens: 8000, Calls: 7}); err != nil || got.Limits() == nil || *got.Limits() != want || got.Request.Budget.Tokens != 5000 {
+		t.Errorf("%+v %v, want %+v", got.Limits(), err, want)
+	}
+	end()
+	if got, err = s.RetryTask(as(alice), task.Short(), false, nil); err != nil || got.Limits() == nil || got.Limits().Tokens != 8000 {
+		t.Errorf("a retry that names none: %+v %v", got.Limits(), err)
+	}
+}
+
 // TestBudgetOfPolicies: what the policies of the organisation and the project let a
 // task ask for counts beside what the operator says, and of all the lowest.
 func TestBudgetOfPolicies(t *testing.T) {

@@ -237,10 +237,13 @@ func (m *Memory) Cancel(ctx context.Context, _ cofferdam.Scope, by cofferdam.Pri
 }
 
 // Retry implements Tasks.
-func (m *Memory) Retry(ctx context.Context, _ cofferdam.Scope, _ cofferdam.Principal, name string) (cofferdam.Task, error) {
+func (m *Memory) Retry(ctx context.Context, _ cofferdam.Scope, _ cofferdam.Principal, name string, limits *cofferdam.Budget) (cofferdam.Task, error) {
 	return m.move(ctx, name, func(t *cofferdam.Task) error {
 		if !t.State.Ended() || t.State == cofferdam.Done {
 			return conflict(*t)
+		}
+		if limits != nil {
+			t.Raised = limits
 		}
 		t.Attempt, t.State, t.Branch = t.Attempt+1, cofferdam.Queued, task.Branch(t.Number, t.Attempt+1)
 		return nil

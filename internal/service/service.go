@@ -29,7 +29,7 @@ type Tasks interface {
 	Get(ctx context.Context, scope cofferdam.Scope, name string) (cofferdam.Task, error)
 	List(ctx context.Context, scope cofferdam.Scope, f task.Filter) ([]cofferdam.Task, error)
 	Cancel(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error)
-	Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string) (cofferdam.Task, error)
+	Retry(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, limits *cofferdam.Budget) (cofferdam.Task, error)
 	Reject(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, r cofferdam.RejectRequest, how string) (cofferdam.Task, error)
 	RequestLand(ctx context.Context, scope cofferdam.Scope, by cofferdam.Principal, name string, commit cofferdam.Commit) (cofferdam.Task, error)
 	Watch(ctx context.Context, id cofferdam.TaskID, see func(cofferdam.Task) error) error

@@ -57,7 +57,7 @@ func TestOnlyPersons(t *testing.T) {
 	verbs := map[string]func(context.Context) error{
 		"create":  func(ctx context.Context) error { _, err := s.CreateTask(ctx, request()); return err },
 		"cancel":  func(ctx context.Context) error { _, err := s.CancelTask(ctx, "t-1"); return err },
-		"retry":   func(ctx context.Context) error { _, err := s.RetryTask(ctx, "t-1", false); return err },
+		"retry":   func(ctx context.Context) error { _, err := s.RetryTask(ctx, "t-1", false, nil); return err },
 		"send":    func(ctx context.Context) error { _, err := s.SendTask(ctx, "t-1", "x"); return err },
 		"approve": func(ctx context.Context) error { _, err := s.ApproveMerge(ctx, "t-1", word(commit('a'))); return err },
 		"reject": func(ctx context.Context) error {

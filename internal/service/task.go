@@ -280,23 +280,29 @@ func (s *Service) SendTask(ctx context.Context, name, text string) (cofferdam.Ta
 }
 
 // RetryTask starts a new attempt; with resume it goes on in the workspace of the
-// one before, as that was left.
-func (s *Service) RetryTask(ctx context.Context, name string, resume bool) (cofferdam.Task, error) {
-	by, err := s.who(ctx, "service.RetryTask")
+// one before, as that was left. more are limits in the place of those it has.
+func (s *Service) RetryTask(ctx context.Context, name string, resume bool, more *cofferdam.Budget) (cofferdam.Task, error) {
+	const op = "service.RetryTask"
+	by, err := s.who(ctx, op)
 	if err != nil {
 		return cofferdam.Task{}, err
 	}
-	undo := func() {}
-	if resume {
-		before, err := s.Tasks.Get(ctx, s.scope(ctx), name)
-		if err == nil {
-			undo, err = s.Workspaces.PassOn(ctx, before)
-		}
-		if err != nil {
+	before, err := s.Tasks.Get(ctx, s.scope(ctx), name)
+	if err != nil {
+		return before, err
+	}
+	if more != nil {
+		if more, err = s.raised(ctx, op, before, *more); err != nil {
 			return before, err
 		}
 	}
-	t, err := s.Tasks.Retry(ctx, s.scope(ctx), by, name)
+	undo := func() {}
+	if resume {
+		if undo, err = s.Workspaces.PassOn(ctx, before); err != nil {
+			return before, err
+		}
+	}
+	t, err := s.Tasks.Retry(ctx, s.scope(ctx), by, name, more)
 	if err != nil {
 		undo()
 		return t, err

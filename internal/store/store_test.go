@@ -223,7 +223,7 @@ func TestTaskOfDigits(t *testing.T) {
 	finds("t-6968882", two)
 	numbered := p.task("")
 	if _, err := p.exec(ctx, "test", `INSERT INTO task SELECT ?, organization, project, 696888, request, repo, state, reason, comment, attempt, branch, base,
-		base_commit, head, receipt, regression_only, landed, usage, by_kind, by_name, created, updated FROM task WHERE id = ?`, numbered.ID, one.ID); err != nil {
+		base_commit, head, receipt, regression_only, landed, usage, by_kind, by_name, created, updated, raised FROM task WHERE id = ?`, numbered.ID, one.ID); err != nil {
 		t.Fatal(err)
 	}
 	finds("t-696888", numbered)

@@ -18,18 +18,18 @@ var _ task.Store = (*Store)(nil)
 
 // taskColumns reads a task together with the ids of its sessions.
 const taskColumns = `SELECT id, number, organization, project, request, repo, state, reason, comment, attempt,
-	branch, base, base_commit, head, receipt, regression_only, landed, usage, by_kind, by_name, created, updated,
+	branch, base, base_commit, head, receipt, regression_only, landed, usage, by_kind, by_name, created, updated, raised,
 	(SELECT json_group_array(s.id) FROM (SELECT id FROM session WHERE session.task = task.id ORDER BY attempt, created, id) s) FROM task `
 
 func scanTask(r *sql.Rows) (cofferdam.Task, error) {
 	t := cofferdam.Task{Schema: "cofferdam/task/v1"}
-	var request, usage, created, updated, sessions string
+	var request, usage, created, updated, raised, sessions string
 	err := r.Scan(&t.ID, &t.Number, &t.Organization, &t.Project, &request, &t.Repo, &t.State, &t.Reason, &t.Comment, &t.Attempt,
-		&t.Branch, &t.Base, &t.BaseAt, &t.Head, &t.Receipt, &t.RegressionOnly, &t.Landed, &usage, &t.By.Kind, &t.By.Name, &created, &updated, &sessions)
+		&t.Branch, &t.Base, &t.BaseAt, &t.Head, &t.Receipt, &t.RegressionOnly, &t.Landed, &usage, &t.By.Kind, &t.By.Name, &created, &updated, &raised, &sessions)
 	if err != nil {
 		return t, err
 	}
-	err = errors.Join(json.Unmarshal([]byte(request), &t.Request), json.Unmarshal([]byte(usage), &t.Usage), json.Unmarshal([]byte(sessions), &t.Sessions))
+	err = errors.Join(json.Unmarshal([]byte(request), &t.Request), json.Unmarshal([]byte(usage), &t.Usage), json.Unmarshal([]byte(raised), &t.Raised), json.Unmarshal([]byte(sessions), &t.Sessions))
 	if err != nil {
 		return t, err
 	}
@@ -67,7 +67,7 @@ func (s *Store) CreateTask(ctx context.Context, t cofferdam.Task, record func(co
 			return err
 		}
 		t.Branch = task.Branch(t.Number, t.Attempt)
-		if _, err := tx.ExecContext(ctx, `INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		if _, err := tx.ExecContext(ctx, `INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'null')`,
 			t.ID, t.Organization, t.Project, t.Number, string(request), t.Repo, t.State, t.Reason, t.Comment, t.Attempt, t.Branch, t.Base,
 			t.BaseAt, t.Head, t.Receipt, t.RegressionOnly, t.Landed, string(usage), t.By.Kind, t.By.Name, stamp(t.Created), stamp(t.Updated)); err != nil {
 			return err
@@ -188,9 +188,13 @@ func (s *Store) ChangeTask(ctx context.Context, id cofferdam.TaskID, change func
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE task SET state = ?, reason = ?, comment = ?, attempt = ?, branch = ?, base_commit = ?,
+		raised, err := json.Marshal(changed.Raised)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE task SET raised = ?, state = ?, reason = ?, comment = ?, attempt = ?, branch = ?, base_commit = ?,
 			head = ?, receipt = ?, landed = ?, usage = ?, updated = ? WHERE id = ?`,
-			changed.State, changed.Reason, changed.Comment, changed.Attempt, changed.Branch, changed.BaseAt,
+			string(raised), changed.State, changed.Reason, changed.Comment, changed.Attempt, changed.Branch, changed.BaseAt,
 			changed.Head, changed.Receipt, changed.Landed, string(usage), stamp(changed.Updated), id)
 		if err == nil {
 			t = changed

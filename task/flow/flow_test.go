@@ -185,7 +185,7 @@ func testCancel(t *testing.T, ctx context.Context, s *stage) {
 		t.Logf("the session went on for %s", d) // on a busy machine
 	}
 	// A new attempt is a new workflow, with its own sessions.
-	if v, err = s.tasks.Retry(ctx, s.scope, ada, v.Short()); err != nil {
+	if v, err = s.tasks.Retry(ctx, s.scope, ada, v.Short(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.flow.Ensure(ctx, v); err != nil {

@@ -187,7 +187,7 @@ func statement(t cofferdam.Task, base, work, res session.Result) proof.Receipt {
 		Task: t.ID, Number: t.Number, Attempt: t.Attempt, Repo: t.Repo, Branch: t.Branch, Base: t.BaseAt, Commit: t.Head,
 		Environment: res.Box.Environment, Image: res.Box.Image, Tier: res.Box.Tier, Kernel: res.Box.Kernel, Policy: res.Box.Policy,
 		RegressionOnly: t.RegressionOnly, Time: res.Sealed.Time,
-		Terms: &proof.Terms{Contract: t.Request.Contract, Budget: t.Request.Budget},
+		Terms: &proof.Terms{Contract: t.Request.Contract, Budget: t.Limits()},
 	}
 	for i, c := range t.Request.Checks {
 		before, after := base.Checks[i], res.Checks[i]
@@ -238,8 +238,8 @@ func (s *steps) session(ctx context.Context, t cofferdam.Task, purpose string, p
 	if p.Phase == gateway.Proof {
 		p.Sees = t.Branch
 	}
-	if t.Request.Budget != nil {
-		p.Budget = *t.Request.Budget
+	if b := t.Limits(); b != nil {
+		p.Budget = *b
 	}
 	for {
 		plan, res, try, err := s.o.Store.LatestSession(ctx, t.ID, t.Attempt, purpose)
