@@ -22,7 +22,7 @@ import (
 //	keys = ["whpk_BASE64"] # Ed25519; two while one replaces the other
 //	proves = false         # it is trusted to know that a person is there
 type fileApprovals struct {
-	Wait    float64               `toml:"wait"`
+	Wait    *float64              `toml:"wait"` // nil: not said; 0 is out of range, not "for ever"
 	Webhook string                `toml:"webhook"`
 	Systems map[string]fileSystem `toml:"systems"`
 }
@@ -56,10 +56,11 @@ const keyPrefix = "whpk_"
 // fillApprovals takes over where notices go and who brings answers.
 func (f operatorFile) fillApprovals(c *Config, fail func(key, reason string) error) error {
 	a := f.body.Approvals
-	if a.Wait != 0 && !(a.Wait >= minWait && a.Wait <= maxWait) {
-		return fail("approvals.wait", "is not from 30 to 3600 seconds")
+	if w := a.Wait; w != nil {
+		if c.ApprovalWait = time.Duration(*w * float64(time.Second)); !(*w >= minWait && *w <= maxWait) {
+			return fail("approvals.wait", "is not from 30 to 3600 seconds")
+		}
 	}
-	c.ApprovalWait = time.Duration(a.Wait * float64(time.Second))
 	if a.Webhook != "" {
 		u, err := url.Parse(a.Webhook)
 		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && u.Hostname() == "127.0.0.1") {

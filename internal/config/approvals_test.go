@@ -18,7 +18,7 @@ func TestWebhookOfApprovals(t *testing.T) {
 	if err != nil || c.Webhook != "https://chat.test/hook?x=1" {
 		t.Errorf("%q %v", c.Webhook, err)
 	}
-	for text, want := range map[string]time.Duration{"30": 30 * time.Second, "3600": time.Hour, "45.5": 45500 * time.Millisecond, "29.9": -1, "3601": -1, "-1": -1, "nan": -1, "inf": -1} {
+	for text, want := range map[string]time.Duration{"30": 30 * time.Second, "3600": time.Hour, "45.5": 45500 * time.Millisecond, "29.9": -1, "3601": -1, "0": -1, "-1": -1, "nan": -1, "inf": -1} {
 		c, err := load("[approvals]\nwait = " + text + "\n")
 		if (err == nil) != (want > 0) || err == nil && c.ApprovalWait != want || err != nil && !strings.Contains(err.Error(), "approvals.wait") {
 			t.Errorf("wait = %s: %s, %v", text, c.ApprovalWait, err)

@@ -19,6 +19,7 @@ type lab struct {
 	contacts atomic.Int64
 	bytes    atomic.Int64 // that arrived, on all connections
 	stop     func()
+	hook     *hook // what it is, if it receives notices
 }
 
 // cmdLab starts one: NAME_ADDR and NAME_PORT are set. With an address of

@@ -140,6 +140,10 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
 		"signed":   cmdSigned,   // signed SEED [ID AGE QUESTION FILE]: a system outside that brings answers
+		"code":     cmdCode,     // code {code}|{next}|{same}: prints what an application for codes shows
+		"hook":     cmdHook,     // hook NAME [hold|release]: a receiver of notices of questions
+		"notice":   cmdNotice,   // notice NAME STATE FILE...: reads on to one of that state, and says who has signed it
+		"aged":     cmdAged,     // aged SECRET HOURS: a secret of a server that is down was made so much earlier
 		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
 		"stub":     cmdStub,     // stub NAME FILE: a model provider that sends the bytes it is told to
 		"labtls":   cmdLabTLS,   // labtls NAME HOST...: one for TLS, which writes down what it is asked
