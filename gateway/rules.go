@@ -119,5 +119,8 @@ func (r *Rules) Decide(q policy.Query) cofferdam.Decision { return r.Set().Decid
 // Digest identifies what counts now.
 func (r *Rules) Digest() cofferdam.Digest { return r.Set().Digest() }
 
+// Below is that of policy.Set, as it counts now.
+func (r *Rules) Below(host cofferdam.Host) cofferdam.Host { return r.Set().Below(host) }
+
 // Splices says whether TLS to host:port passes unseen.
 func (r *Rules) Splices(host cofferdam.Host, port uint16) bool { return r.Set().Splices(host, port) }

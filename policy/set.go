@@ -247,6 +247,31 @@ func (s *Set) Splices(host cofferdam.Host, port uint16) bool {
 	return best != nil && best.Splice
 }
 
+// Below returns the name whose wildcard lets host be known, "" if an entry names the
+// host itself. Where Cedar text alone lets it, that is the name above it.
+func (s *Set) Below(host cofferdam.Host) cofferdam.Host {
+	var best *Rule
+	for _, l := range []*layer{s.core, s.opened} {
+		if l == nil {
+			continue
+		}
+		for _, i := range l.index.hosts(string(host)) {
+			if r := &l.rules[i]; r.section() == Egress && r.effect() == Allow && (best == nil || moreSpecific(*r, *best) < 0) {
+				best = r
+			}
+		}
+	}
+	if best == nil {
+		_, above, _ := strings.Cut(string(host), ".")
+		return cofferdam.Host(above)
+	}
+	zone, wild := strings.CutPrefix(best.Pattern, "*.")
+	if !wild {
+		return ""
+	}
+	return cofferdam.Host(zone)
+}
+
 // Rule returns the rule that a decision names and the layer that has it; false
 // for Cedar text and rules that are built in.
 func (s *Set) Rule(id string) (r Rule, in string, ok bool) {

@@ -57,7 +57,8 @@ func (g *Gateway) refuseTLS(c *gateway.Caller, p *peekConn, to gateway.Target) {
 func refuse(ctx context.Context, c *gateway.Caller, r gateway.Request) error {
 	if c.Policy.Decide(r.Query).Verdict == cofferdam.Allowed {
 		return gateway.Reject(ctx, c, r, RuleAddress,
-			"the connection was made to the address of refused names", "ask for the host's address again, and use no other")
+			"the connection was made to the address of refused names",
+			"ask for the host's address again, and use no other; if that is the one you get, this session knows as many names as it may, and a refusal of its name is on record")
 	}
 	return gateway.Handle(ctx, c, r, func(context.Context) (gateway.Outcome, error) {
 		return gateway.Outcome{}, nil // not reached: policy is the same for the whole session

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
 	"cofferdam"
@@ -23,6 +25,12 @@ const (
 	answerTTL    = 60  // seconds; an address stands for its name as long as the wire
 	refusalTTL   = 1   // seconds
 	fieldAddress = "address"
+	// A question of a name that is known costs some microseconds, and npm asks for the
+	// same one two thousand times. A refused name that is new costs an event.
+	questionRate  = 2000 // a second
+	questionBurst = 4000
+	refusalRate   = 50 // events a second
+	refusalBurst  = 1000
 	// rememberRefused is how many refused names are remembered, so that asking
 	// again (for another type, through another library) is not recorded again.
 	rememberRefused = 256
@@ -30,19 +38,28 @@ const (
 
 // resolver judges names for one wire.
 type resolver struct {
-	wire *Wire
+	wire      *Wire
+	questions *rate.Limiter // of all questions: over it they wait
+	refusals  *rate.Limiter // of events about refused names: over it they are only counted
 
 	mu      sync.Mutex              // held while a new name is judged, so that each is judged once
 	refused map[cofferdam.Host]bool // the latest; at most rememberRefused; guarded by mu
 	by      cofferdam.Digest        // policy that refused them; guarded by mu
 }
 
-// serveDNS answers questions until the wire ends. There is no upstream: no
+func newResolver(w *Wire) *resolver {
+	return &resolver{
+		wire: w, refused: map[cofferdam.Host]bool{},
+		questions: rate.NewLimiter(questionRate, questionBurst), refusals: rate.NewLimiter(refusalRate, refusalBurst),
+	}
+}
+
+// serveUDP answers questions until the wire ends. There is no upstream: no
 // question of a box ever becomes a packet on another network.
-func (w *Wire) serveDNS(conn *gonet.UDPConn) {
+func (r *resolver) serveUDP(conn *gonet.UDPConn) {
+	w := r.wire
 	stop := context.AfterFunc(w.live, func() { conn.Close() })
 	defer stop()
-	r := &resolver{wire: w, refused: map[cofferdam.Host]bool{}}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, dnsInFlight)
@@ -57,6 +74,9 @@ func (w *Wire) serveDNS(conn *gonet.UDPConn) {
 			continue
 		}
 		question := append([]byte(nil), buf[:n]...)
+		if r.questions.Wait(w.live) != nil {
+			return
+		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -66,17 +86,24 @@ func (w *Wire) serveDNS(conn *gonet.UDPConn) {
 }
 
 func (r *resolver) answer(conn net.PacketConn, from net.Addr, question []byte) {
+	if reply := r.reply(question); reply != nil {
+		_, _ = conn.WriteTo(reply, from) // a lost answer is asked for again
+	}
+}
+
+// reply is what a question gets; nil for nothing.
+func (r *resolver) reply(question []byte) []byte {
 	reply, ok := respond(question, func(h cofferdam.Host, t dnsmessage.Type) (netip.Addr, dnsmessage.RCode) {
 		return r.resolve(r.wire.live, h, t)
 	})
-	if !ok {
+	switch {
+	case !ok:
 		r.wire.drops.note(dropMalformed, "dns question")
-		return
+		return nil
+	case r.wire.live.Err() != nil:
+		return nil // the session has ended; the socket is about to be closed
 	}
-	if r.wire.live.Err() != nil {
-		return // the session has ended; the socket is about to be closed
-	}
-	_, _ = conn.WriteTo(reply, from) // a lost answer is asked for again
+	return reply
 }
 
 // respond parses a question, asks resolve for the address and packs the
@@ -177,6 +204,9 @@ func (r *resolver) resolve(ctx context.Context, h cofferdam.Host, t dnsmessage.T
 	addr, err := r.judge(ctx, h, t)
 	switch cofferdam.KindOf(err) {
 	case cofferdam.Denied, cofferdam.Exhausted:
+		if errors.Is(err, errCounted) { // it goes on record when it is asked for again, and there is room
+			return refusedAnswer(h)
+		}
 		if len(r.refused) >= rememberRefused {
 			clear(r.refused)
 		}
@@ -199,12 +229,18 @@ func (r *resolver) judge(ctx context.Context, h cofferdam.Host, t dnsmessage.Typ
 	}
 	var addr netip.Addr
 	if r.wire.caller.Policy.Decide(q).Verdict == cofferdam.Allowed {
+		if err := r.tooMany(ctx, req, h); err != nil {
+			return addr, err
+		}
 		var err error
 		if addr, err = r.wire.names.reserve(); err != nil {
-			return addr, gateway.Reject(ctx, r.wire.caller, req, "name-ceiling",
+			return addr, gateway.Reject(ctx, r.wire.caller, req, RuleNames,
 				fmt.Sprintf("this session has used up its %d names", MaxNames), "start another task for the rest of the work")
 		}
 		req.Fields[fieldAddress] = addr.String()
+	} else if !r.refusals.Allow() {
+		r.wire.drops.note(dropQuestion, "")
+		return addr, errCounted
 	}
 	err := gateway.Handle(ctx, r.wire.caller, req, func(context.Context) (gateway.Outcome, error) {
 		r.wire.names.add(h, addr)

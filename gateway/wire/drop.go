@@ -15,6 +15,7 @@ const (
 	dropAddress     = "address"     // TCP to an address that stands for no name
 	dropPort        = "port"        // TCP to a name, on a port where nothing listens
 	dropConnections = "connections" // more of them than a wire serves
+	dropQuestion    = "question"    // about refused names, more than are on record one by one
 	dropUDP         = "udp"
 	dropICMP        = "icmp"
 	dropIPv6        = "ipv6"
@@ -157,6 +158,8 @@ func reasonFor(kind string) string {
 		return "addresses are not reached from a box; only names are"
 	case dropPort:
 		return "nothing listens on that port for this task"
+	case dropQuestion:
+		return "more names were refused than are put on record one by one"
 	case dropConnections:
 		return "the box has as many connections as it may"
 	case dropMalformed:

@@ -51,6 +51,9 @@ func (w *Wire) accept(r *tcp.ForwarderRequest) {
 // route returns the gateway for an address and the target it stands for; nil
 // if there is none, which is then noted.
 func (w *Wire) route(dst netip.AddrPort) (gateway.Handler, gateway.Target) {
+	if dst == netip.AddrPortFrom(gatewayAddress, dnsPort) {
+		return w.dns, gateway.Target{Port: dnsPort}
+	}
 	if dst.Addr() == RefusalAddress {
 		if policy.WebPort(dst.Port()) {
 			return w.router.Refusal(), gateway.Target{Port: dst.Port()}

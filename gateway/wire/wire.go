@@ -82,6 +82,7 @@ type Wire struct {
 	stack  *stack.Stack
 	device *device
 	names  *table
+	dns    *resolver
 	drops  *drops
 	live   context.Context // ends with the wire or the session
 	end    context.CancelFunc
@@ -99,6 +100,7 @@ type Wire struct {
 func Attach(tap *os.File, caller *gateway.Caller, r Router, names []Name) (*Wire, error) {
 	w := &Wire{caller: caller, router: r, names: newTable(), drops: newDrops(caller), conns: map[flow]net.Conn{}}
 	var err error
+	w.dns = newResolver(w)
 	if w.device, err = openDevice(tap, w.drops); err != nil {
 		return nil, fmt.Errorf("attaching wire: %w", err)
 	}
@@ -141,7 +143,7 @@ func (w *Wire) open() error {
 		w.stack.Destroy()
 		return err
 	}
-	w.wg.Go(func() { w.serveDNS(dns) })
+	w.wg.Go(func() { w.dns.serveUDP(dns) })
 	go w.device.read()
 	return nil
 }
