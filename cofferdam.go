@@ -166,7 +166,7 @@ type TaskRequest struct {
 	Agent       string    `json:"agent"`                 // adapter name
 	Command     string    `json:"command,omitempty"`     // for the agent "command": shell text
 	Model       string    `json:"model,omitempty"`       // model name; empty: the only one, if the agent needs one
-	Allow       []string  `json:"allow,omitempty"`       // HOST[:PORT], *.HOST[:PORT], splice: before one of these, or preset:NAME
+	Allow       []string  `json:"allow,omitempty"`       // HOST[:PORT], *.HOST[:PORT], splice: or credentials: before one of these, or preset:NAME
 	Contract    *Contract `json:"contract,omitempty"`    // nil: what policy allows
 	Image       string    `json:"image,omitempty"`       // "host" (default), a folder on the server, or an image its operator configured
 	Tier        string    `json:"tier,omitempty"`        // of its boxes, as strong as the operator's or stronger; "" for the operator's

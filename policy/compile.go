@@ -40,6 +40,9 @@ func (r Rule) cedar() string {
 			r.ID+knownNote, action(Resolve), action(Connect), scope, action(Resolve), at,
 			note, action(Connect), action(HTTP), scope, at, action(Connect), action(HTTP), which)
 	}
+	if !r.Credentials {
+		which += " && !context.credential"
+	}
 	bytes := action(Connect)
 	if r.conditions() || !r.Splice { // what does not say so lets nothing pass unseen
 		bytes = action(Connect) + " && !context.splice"

@@ -370,6 +370,9 @@ func (r Rule) checkEffect() error {
 	if r.Splice && (r.Effect == Deny || r.Effect == Ask) {
 		return fmt.Errorf("splice: asks that what is allowed passes unseen; leave it out of a %s", r.Effect)
 	}
+	if r.Credentials && (r.Effect == Deny || r.Effect == Ask) {
+		return fmt.Errorf("credentials: lets what is allowed carry the box's own; leave it out of a %s, which is about all requests", r.Effect)
+	}
 	return nil
 }
 

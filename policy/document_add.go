@@ -16,7 +16,7 @@ func (d *Document) add(r Rule) {
 	if d.known == nil {
 		d.known = &known{map[string]bool{}, map[string]bool{}, map[string]int{}}
 	}
-	same := fmt.Sprintf("%s %s %q %q %q %d %v %q %q", r.Effect, r.Mode, r.section(), r.Action, r.Pattern, r.Port, r.Splice, r.Methods, r.Paths)
+	same := fmt.Sprintf("%s %s %q %q %q %d %v %v %q %q", r.Effect, r.Mode, r.section(), r.Action, r.Pattern, r.Port, r.Splice, r.Credentials, r.Methods, r.Paths)
 	if r.ID == "" && d.known.rules[same] {
 		return
 	}

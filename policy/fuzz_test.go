@@ -87,7 +87,7 @@ func FuzzParseURL(f *testing.F) {
 func FuzzHostEntry(f *testing.F) {
 	for _, text := range []string{
 		"a.test", "*.a.test", "a.test:443", "splice:a.test", "splice:*.a.test:8443", "*", "*.test", "**.a.test", "a.*.test", "*a.test", "A.Test.", "a.test:", "a.test:0443", "a.test:+1",
-		"10.0.0.1", "[::1]:443", "0x7f.1", "1.2.3", "a.test/x", "u@a.test", "https://a.test", "ä.test", "a。test", "a%2etest", "git.cofferdam.internal", "*.cofferdam.internal", "splice:splice:a.test", "preset:npm", "", " a.test", "a.test ", "a..test", ".a.test",
+		"10.0.0.1", "[::1]:443", "0x7f.1", "1.2.3", "a.test/x", "u@a.test", "https://a.test", "ä.test", "a。test", "a%2etest", "git.cofferdam.internal", "*.cofferdam.internal", "splice:splice:a.test", "credentials:a.test", "credentials:splice:a.test", "splice:credentials:a.test", "preset:npm", "", " a.test", "a.test ", "a..test", ".a.test",
 	} {
 		f.Add(text)
 	}

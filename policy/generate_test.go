@@ -92,7 +92,7 @@ func (g generator) document(name, cedar string, effects ...string) string {
 		entries := g.some(hostEntries, map[string]int{"deny": 8, "ask": 6, "allow": 3, "limit": 2}[effect])
 		for i := range entries {
 			if (effect == "allow" || effect == "limit") && g.IntN(2) == 0 {
-				entries[i] = "splice:" + entries[i]
+				entries[i] = pick(g, []string{"splice:", "credentials:"}) + entries[i]
 			}
 		}
 		fmt.Fprintf(&b, "%s = %s\n", effect, lists(entries))
@@ -153,7 +153,7 @@ func (g generator) query() policy.Query {
 		q.Splice = g.IntN(2) == 0
 	}
 	if q.Action == policy.HTTP {
-		q.Method, q.Path = pick(g, methods), pick(g, paths)
+		q.Method, q.Path, q.Credential = pick(g, methods), pick(g, paths), g.IntN(3) == 0
 	}
 	return q
 }

@@ -66,12 +66,17 @@ const OwnTools = "own"
 // can be asked again of another policy; fields that are not the action's own are
 // zero.
 type Query struct {
-	Action string           `json:"action"`
-	Host   cofferdam.Host   `json:"host,omitempty"`   // resolve, connect, request
-	Port   uint16           `json:"port,omitempty"`   // connect, request; 0 for resolve
-	Method string           `json:"method,omitempty"` // request
-	Path   string           `json:"path,omitempty"`   // request; escaped as it was sent, and judged in every way a server may read it
-	Splice bool             `json:"splice,omitempty"` // connect, request: what flows after it will not be seen
+	Action string         `json:"action"`
+	Host   cofferdam.Host `json:"host,omitempty"`   // resolve, connect, request
+	Port   uint16         `json:"port,omitempty"`   // connect, request; 0 for resolve
+	Method string         `json:"method,omitempty"` // request
+	Path   string         `json:"path,omitempty"`   // request; escaped as it was sent, and judged in every way a server may read it
+	Splice bool           `json:"splice,omitempty"` // connect, request: what flows after it will not be seen
+
+	// Credential says of a request that it carries a key, token or password that the
+	// box itself has.
+	Credential bool `json:"credential,omitempty"`
+
 	Repo   cofferdam.RepoID `json:"repo,omitempty"`   // fetch, push
 	Ref    cofferdam.Ref    `json:"ref,omitempty"`    // push, land
 	Create bool             `json:"create,omitempty"` // push: the ref does not exist yet

@@ -311,14 +311,14 @@ func (g Grant) Narrow(p Project) (Grant, error) {
 
 // as returns r as a rule of another document, without its id and with this effect.
 func (r Rule) as(e Effect) Rule {
-	r.ID, r.Section, r.Effect, r.Mode, r.Splice = "", Egress, e, "", false
+	r.ID, r.Section, r.Effect, r.Mode, r.Splice, r.Credentials = "", Egress, e, "", false, false
 	return r
 }
 
-// intersect returns the rule for what both allow. Whether it splices is r's to
-// say.
+// intersect returns the rule for what both allow. Whether it splices, or lets the
+// box's credentials pass, is r's to say.
 func (r Rule) intersect(o Rule) (Rule, bool) {
-	out := Rule{Origin: r.Origin, Splice: r.Splice, Methods: r.Methods, Paths: r.Paths}
+	out := Rule{Origin: r.Origin, Splice: r.Splice, Credentials: r.Credentials, Methods: r.Methods, Paths: r.Paths}
 	switch {
 	case r.covers(o):
 		out.Pattern = o.Pattern
@@ -371,7 +371,8 @@ func (r Rule) opens(o Rule) bool {
 		return !slices.ContainsFunc(r.Paths, func(w string) bool { return coversPath(w, p) })
 	})
 	unseen := r.Splice || !o.Splice || r.effect() == Deny || r.effect() == Ask
-	return ports && methods && paths && unseen
+	own := r.Credentials || !o.Credentials || r.effect() == Deny || r.effect() == Ask
+	return ports && methods && paths && unseen && own
 }
 
 // coversPath says whether wide matches every path that narrow matches: never yes

@@ -26,10 +26,12 @@ func (q Query) context() cedar.RecordMap {
 		"method": cedar.String(q.Method),
 		"path":   cedar.String(q.Path),
 		"splice": cedar.Boolean(q.Splice),
-		"repo":   cedar.NewEntityUID("Repo", cedar.String(q.Repo)),
-		"create": cedar.Boolean(q.Create),
-		"delete": cedar.Boolean(q.Delete),
-		"force":  cedar.Boolean(q.Force),
+
+		"credential": cedar.Boolean(q.Credential),
+		"repo":       cedar.NewEntityUID("Repo", cedar.String(q.Repo)),
+		"create":     cedar.Boolean(q.Create),
+		"delete":     cedar.Boolean(q.Delete),
+		"force":      cedar.Boolean(q.Force),
 	}
 }
 

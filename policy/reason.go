@@ -43,6 +43,12 @@ func (s *Set) hostReason(q Query, rule string) string {
 		return fmt.Sprintf("%s is refused by rule %q", to, rule)
 	}
 	ports := s.ports(q.Host)
+	if bare := q; q.Credential {
+		bare.Credential = false
+		if j, _ := s.judge(bare); j.verdict != cofferdam.Refused {
+			return fmt.Sprintf("%s of %s%s is refused: it carries a key, token or password of the box's own, and this %s may send none there", shorten(q.Method), to, shorten(q.Path), s.subject())
+		}
+	}
 	if q.Action == HTTP && slices.Contains(ports, strconv.Itoa(int(q.Port))) {
 		return fmt.Sprintf("%s of %s%s is refused: this %s may send only some requests there", shorten(q.Method), to, shorten(q.Path), s.subject())
 	}
@@ -137,7 +143,7 @@ func (s *Set) hostHint(q Query, rule string) string {
 	if CheckHost(q.Host) != nil || strings.HasSuffix("."+string(q.Host), ownSuffix) {
 		return s.hints.allowed
 	}
-	r := Rule{Pattern: string(q.Host)}
+	r := Rule{Pattern: string(q.Host), Credentials: q.Credential}
 	if !WebPort(q.Port) {
 		r.Port = q.Port
 	}

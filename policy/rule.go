@@ -28,11 +28,16 @@ type Rule struct {
 	Port    uint16   `json:"port"`              // 0: 80 and 443; of a deny all of them
 	Methods []string `json:"methods,omitempty"` // of requests, upper case; none: all
 	Paths   []string `json:"paths,omitempty"`   // of requests, * for any text; none: all
-	Origin  string   `json:"origin"`            // the entry as it was written: [splice:]HOST, or preset:NAME
+	Origin  string   `json:"origin"`            // the entry as it was written: HOST, splice:HOST, credentials:HOST, or preset:NAME
 	People  int      `json:"people,omitempty"`  // of an ask: who have to allow it; 0: one
 	Splice  bool     `json:"splice,omitempty"`  // TLS passes unseen; see Set.Splices
-	Mode    Mode     `json:"mode,omitempty"`    // LogOnly: it refuses nothing, but says so
-	Why     string   `json:"why,omitempty"`     // for people
+
+	// Credentials lets requests carry what the box itself has to prove by: keys,
+	// tokens, passwords. Without it they are refused there.
+	Credentials bool `json:"credentials,omitempty"`
+
+	Mode Mode   `json:"mode,omitempty"` // LogOnly: it refuses nothing, but says so
+	Why  string `json:"why,omitempty"`  // for people
 }
 
 func (r Rule) section() Section { return cmp.Or(r.Section, Egress) }
@@ -45,6 +50,9 @@ func (r Rule) conditions() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 
 // splicePrefix marks an entry whose TLS passes unseen.
 const splicePrefix = "splice:"
 
+// CredentialsPrefix marks an entry whose requests may carry credentials of the box.
+const CredentialsPrefix = "credentials:"
+
 // String returns the rule as a person writes it.
 func (r Rule) String() string {
 	s := r.Pattern
@@ -54,6 +62,9 @@ func (r Rule) String() string {
 	if r.Splice {
 		s = splicePrefix + s
 	}
+	if r.Credentials {
+		s = CredentialsPrefix + s
+	}
 	if r.Port != 0 {
 		s += ":" + strconv.Itoa(int(r.Port))
 	}
@@ -62,7 +73,7 @@ func (r Rule) String() string {
 
 // same says whether r and o open the same, whatever they are called.
 func (r Rule) same(o Rule) bool {
-	return r.section() == o.section() && r.Action == o.Action && r.Pattern == o.Pattern && r.Port == o.Port && r.Splice == o.Splice &&
+	return r.section() == o.section() && r.Action == o.Action && r.Pattern == o.Pattern && r.Port == o.Port && r.Splice == o.Splice && r.Credentials == o.Credentials &&
 		slices.Equal(r.Methods, o.Methods) && slices.Equal(r.Paths, o.Paths)
 }
 
@@ -107,7 +118,7 @@ func (r Rule) allowsPort(port uint16) bool {
 }
 
 // ParseAllow reads an allow list. Each entry is HOST[:PORT], *.HOST[:PORT],
-// splice: in front of one of these, or preset:NAME; a preset stands for entries
+// splice: or credentials: in front of one of these, or preset:NAME; a preset stands for entries
 // of the other forms. An empty list allows nothing. An entry that cannot be read is an Invalid error: a list
 // that is not understood must never be taken for a shorter one, or for all.
 func ParseAllow(list []string, presets map[string][]string) ([]Rule, error) {
@@ -124,7 +135,7 @@ func ParseAllow(list []string, presets map[string][]string) ([]Rule, error) {
 		for _, item := range items {
 			r, err := parseRule(item)
 			if err != nil {
-				return nil, badEntry(i, entry, err.Error(), "write HOST[:PORT], *.HOST[:PORT], splice:HOST[:PORT] or preset:NAME")
+				return nil, badEntry(i, entry, err.Error(), "write HOST[:PORT], *.HOST[:PORT], splice:HOST[:PORT], credentials:HOST[:PORT] or preset:NAME")
 			}
 			r.Origin = origin
 			if !slices.ContainsFunc(rules, r.same) {
@@ -174,8 +185,11 @@ func number(rules []Rule) []Rule {
 }
 
 func parseRule(item string) (Rule, error) {
+	item, own := strings.CutPrefix(item, CredentialsPrefix)
 	item, splice := strings.CutPrefix(item, splicePrefix)
 	switch {
+	case own && splice:
+		return Rule{}, fmt.Errorf("what passes unseen carries any credentials; splice: alone says it")
 	case item == "":
 		return Rule{}, fmt.Errorf("it is empty, which could be read as everything or as nothing")
 	case strings.Contains(item, "://"):
@@ -186,7 +200,7 @@ func parseRule(item string) (Rule, error) {
 		return Rule{}, fmt.Errorf("it is an address, and only names are allowed")
 	}
 	host, port, hasPort := strings.Cut(item, ":")
-	r := Rule{Pattern: string(cofferdam.ParseHost(host)), Splice: splice}
+	r := Rule{Pattern: string(cofferdam.ParseHost(host)), Splice: splice, Credentials: own}
 	if hasPort {
 		n, err := parsePort(port)
 		if err != nil {

@@ -12,7 +12,7 @@ type Section string
 
 // The sections. Each has its own grammar of entries and its own actions.
 const (
-	Egress Section = "egress" // hosts: HOST[:PORT], *.HOST[:PORT], splice: before one of these, preset:NAME
+	Egress Section = "egress" // hosts: HOST[:PORT], *.HOST[:PORT], splice: or credentials: before one of these, preset:NAME
 	Git    Section = "git"    // fetch:REPO, push:REF
 	Models Section = "model"  // names of models
 	Tools  Section = "tool"   // SERVER:TOOL

@@ -170,8 +170,9 @@ func (s *Set) compileOver(taken map[cedar.PolicyID]bool) error {
 func (s *Set) compileNarrowing(taken map[cedar.PolicyID]bool) error {
 	for _, d := range s.grant.Narrowing {
 		rules := d.with(Deny, Ask, Allow)
-		for i := range rules { // it cannot ask for a splice, and takes none away
+		for i := range rules { // it cannot ask for a splice or for credentials, and takes none away
 			rules[i].Splice = rules[i].effect() == Allow && !rules[i].conditions()
+			rules[i].Credentials = rules[i].effect() == Allow
 		}
 		l, err := newLayer(d.Name, rules, d.Cedar, taken)
 		if err != nil {

@@ -23,6 +23,8 @@ func TestNothingBelowOpensWhatIsClosedAbove(t *testing.T) {
 	}
 	two := "[[egress.rule]]\nid = \"two\"\neffect = \"ask\"\nhosts = [\"a.test\"]\npeople = 2\n"
 	spliced := Query{Action: Connect, Host: "a.test", Port: 443, Splice: true}
+	own := get(t, "https://a.test/x")
+	own.Credential = true
 	for _, c := range []struct {
 		name         string
 		organization string
@@ -42,6 +44,14 @@ func TestNothingBelowOpensWhatIsClosedAbove(t *testing.T) {
 		{"a splice beyond a later limit that lets it be read", "[egress]\nlimit = [\"a.test\"]\n", "[egress]\nallow = [\"splice:a.test\"]\n", nil, spliced, cofferdam.Refused},
 		{"within one that lets it pass unseen", "[egress]\nlimit = [\"splice:a.test\"]\n", "[egress]\nallow = [\"splice:a.test\"]\n", nil, spliced, cofferdam.Allowed},
 		{"a splice of what is only allowed to be read", "", "[egress]\nallow = [\"a.test\"]\n", nil, spliced, cofferdam.Refused},
+		{"control: credentials of the box", "", "[egress]\nallow = [\"credentials:a.test\"]\n", nil, own, cofferdam.Allowed},
+		{"where they are not spoken of", "", "[egress]\nallow = [\"a.test\"]\n", nil, own, cofferdam.Refused},
+		{"the same request without them", "", "[egress]\nallow = [\"a.test\"]\n", nil, get(t, "https://a.test/x"), cofferdam.Allowed},
+		{"beyond a limit that does not speak of them", "[egress]\nlimit = [\"a.test\"]\n", "[egress]\nallow = [\"credentials:a.test\"]\n", nil, own, cofferdam.Refused},
+		{"within one that does", "[egress]\nlimit = [\"credentials:a.test\"]\n", "[egress]\nallow = [\"credentials:a.test\"]\n", nil, own, cofferdam.Allowed},
+		{"of a host that a person is asked about", "", "[egress]\nask = [\"a.test\"]\n", nil, own, cofferdam.Asked},
+		{"in an opening that does not speak of them", "", "", given("a.test", 1), own, cofferdam.Refused},
+		{"in one that does", "", "", given("credentials:a.test", 1), own, cofferdam.Allowed},
 		{"a method that some servers read as a denied one", "", "[egress]\nallow = [\"a.test\"]\n[[egress.rule]]\nid = \"d\"\neffect = \"deny\"\nhosts = [\"a.test\"]\nmethods = [\"POST\"]\n", nil, Query{Action: HTTP, Host: "a.test", Port: 443, Method: "Post", Path: "/"}, cofferdam.Refused},
 		{"another one", "", "[egress]\nallow = [\"a.test\"]\n[[egress.rule]]\nid = \"d\"\neffect = \"deny\"\nhosts = [\"a.test\"]\nmethods = [\"POST\"]\n", nil, Query{Action: HTTP, Host: "a.test", Port: 443, Method: "Put", Path: "/"}, cofferdam.Allowed},
 	} {

@@ -47,7 +47,7 @@ func newRun(a *app) *cobra.Command {
 	f.SetInterspersed(false) // what follows CMD is CMD's
 	f.StringVar(&r.o.Workspace, "workspace", "", "folder the command may write (default: the current one)")
 	f.BoolVar(&r.o.Copy, "copy", false, "give the command a copy of it, and leave the original untouched")
-	f.StringArrayVar(&r.o.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the command may reach; splice:HOST passes unread (may repeat)")
+	f.StringArrayVar(&r.o.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the command may reach; splice:HOST passes unread, credentials:HOST may be sent keys of the box (may repeat)")
 	f.StringArrayVar(&r.env, "env", nil, "NAME=VALUE, or NAME to pass one of yours on if it is set, for the command (may repeat)")
 	f.StringVar(&r.o.Trace, "trace", "", "write the trace into this file (default: one in the state folder)")
 	f.StringVar(&r.tier, "tier", string(sandbox.Process), "kind of box; others need the server")

@@ -45,7 +45,7 @@ func (t *taskFlags) add(c *cobra.Command) {
 	f.StringVar(&t.request.Command, "command", "", "shell text that the agent \"command\" runs")
 	f.StringVar(&t.commandFile, "command-file", "", "read --command from this file")
 	f.StringVar(&t.request.Model, "model", "", "model the agent calls (default: the only one)")
-	f.StringArrayVar(&t.request.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the agent may reach; splice:HOST passes unread (may repeat)")
+	f.StringArrayVar(&t.request.Allow, "allow", nil, "HOST[:PORT], *.HOST[:PORT] or preset:NAME the agent may reach; splice:HOST passes unread, credentials:HOST may be sent keys of the box (may repeat)")
 	f.StringVar(&t.request.Image, "image", "", "host, a folder on the server, or an image its operator allows (default: the definition's, or host)")
 	f.StringVar(&t.request.Tier, "tier", "", "tier of its boxes: process, gvisor, microvm or microvm-emulated; never weaker than the server's (default: the server's)")
 	f.StringVar(&t.request.Environment, "environment", "", "none, or the name of a folder in .devcontainer (default: the repository's own definition)")

@@ -126,7 +126,7 @@ func unreachable(d policy.Document) []Finding {
 			o := d.Rules[j]
 			same := o.Effect == r.Effect
 			switch {
-			case same && (j < i || !r.Covers(o)) && r.Mode == o.Mode && r.Splice == o.Splice && o.People >= r.People:
+			case same && (j < i || !r.Covers(o)) && r.Mode == o.Mode && r.Splice == o.Splice && r.Credentials == o.Credentials && o.People >= r.People:
 				all = append(all, Finding{Level: Warning, Rule: r.ID, Text: fmt.Sprintf("%s is part of %s (%s)", r, o, o.ID), Hint: "leave one of them out"})
 			case o.Effect == policy.Deny && (r.Effect == policy.Allow || r.Effect == policy.Ask):
 				all = append(all, Finding{Level: Warning, Rule: r.ID, Text: fmt.Sprintf("%s never counts: %s (%s) denies all of it", r, o, o.ID), Hint: "leave one of them out"})

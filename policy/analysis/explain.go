@@ -157,6 +157,8 @@ func smallest(q policy.Query) (entry, rule string) {
 		}
 		if q.Splice {
 			entry = "splice:" + entry
+		} else if q.Credential {
+			entry = policy.CredentialsPrefix + entry
 		}
 		if q.Action != policy.HTTP {
 			return fmt.Sprintf("[egress]\nallow = [%q]", entry), ""
@@ -192,6 +194,9 @@ func next(q policy.Query, entry string) string {
 		host := string(q.Host)
 		if q.Port != 0 && !policy.WebPort(q.Port) {
 			host += ":" + strconv.Itoa(int(q.Port))
+		}
+		if q.Credential {
+			host = policy.CredentialsPrefix + host
 		}
 		return "for one task: cofferdam task run --allow " + host + " …, or, while it runs, cofferdam approval open TASK " + host + "; for all: add the entry to a file of the policy and give it to cofferdam policy propose"
 	}

@@ -30,6 +30,7 @@ type Suggestion struct {
 type observed struct {
 	methods, paths map[string]bool
 	splice         bool
+	credential     bool
 }
 
 // Add learns from events.
@@ -88,7 +89,7 @@ func (s *Suggestion) see(q policy.Query) {
 		o = &observed{methods: map[string]bool{}, paths: map[string]bool{}}
 		s.hosts[host] = o
 	}
-	o.splice = o.splice || q.Splice
+	o.splice, o.credential = o.splice || q.Splice, o.credential || q.Credential
 	method := strings.ToUpper(q.Method)
 	if q.Action != policy.HTTP || !policy.CheckMethod(method) {
 		return
@@ -119,6 +120,9 @@ func (s *Suggestion) Text() string {
 	}
 	for i, host := range sorted(s.hosts) {
 		if o := s.hosts[host]; !o.splice && len(o.methods) > 0 {
+			if o.credential {
+				host = policy.CredentialsPrefix + host
+			}
 			fmt.Fprintf(&b, "\n[[egress.rule]]\nid = \"seen-%d\"\neffect = \"allow\"\nhosts = [%q]\n", i+1, host)
 			if len(o.methods) <= maxPaths { // more are all that there are
 				fmt.Fprintf(&b, "methods = [%s]\n", quoted(sorted(o.methods)))
