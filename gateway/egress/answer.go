@@ -23,10 +23,14 @@ type ending struct {
 	client context.Context // ends when the client leaves
 }
 
-// Read reads, and notes the end.
+// Read reads, and notes the end. One that comes once the exchange was ended, because
+// a policy ends it perhaps, is none: the box must not take a part for the whole.
 func (e *ending) Read(b []byte) (int, error) {
 	n, err := e.ReadCloser.Read(b)
 	e.note(err)
+	if err == io.EOF && e.client.Err() != nil {
+		err = context.Cause(e.client)
+	}
 	return n, err
 }
 
