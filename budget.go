@@ -110,14 +110,14 @@ func (b Budget) Lowest(other Budget) Budget {
 	return b
 }
 
-// Check says what is wrong with b; "" if nothing is.
-func (b Budget) Check() (what, why string) {
+// Check says what is wrong with b, and by which flag it is said; "" if nothing is.
+func (b Budget) Check() (what, why, flag string) {
 	for _, f := range BudgetFields() {
 		if n := *f.Of(&b); n != 0 && (n < f.Min || n > f.Max) {
-			return "limit of " + f.What, fmt.Sprintf("must be between %s and %s", f.Show(f.Min), f.Show(f.Max))
+			return "limit of " + f.What, fmt.Sprintf("must be between %s and %s", f.Show(f.Min), f.Show(f.Max)), "--" + f.Flag
 		}
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // Plus returns the sum.

@@ -33,6 +33,7 @@ type Meter struct {
 
 	mu    sync.Mutex
 	taken Amount // spent and reserved; guarded by mu
+	most  Amount // of it what AtMost has reserved; guarded by mu
 	met   string // which limit of models was met first, as a sentence; guarded by mu
 	warn  func(Warning)
 	told  map[string]bool // fields of which it was warned, by key; guarded by mu
@@ -65,7 +66,7 @@ func (m *Meter) tell() {
 	var news []Warning
 	warn := m.warn
 	for _, f := range cofferdam.BudgetFields() {
-		limit, used := *f.Of(&m.limits), *f.Of(&m.taken)
+		limit, used := *f.Of(&m.limits), *f.Of(&m.taken)-*f.Of(&m.most)
 		if warn != nil && !m.told[f.Key] && Warns(used, limit) {
 			m.told[f.Key] = true
 			news = append(news, Warning{f, used, limit})
@@ -98,9 +99,17 @@ func (m *Meter) Reserve(a Amount) (*Reservation, error) {
 	return r, r.Hold(a)
 }
 
+// AtMost is Reserve for a call that takes a at most and may take far less, such as a
+// command by its time limit: nobody is warned of what it might take, before it is settled.
+func (m *Meter) AtMost(a Amount) (*Reservation, error) {
+	r := &Reservation{meter: m, most: true}
+	return r, r.Hold(a)
+}
+
 // Reservation is what a call that runs has taken so far.
 type Reservation struct {
 	meter *Meter
+	most  bool   // by AtMost
 	held  Amount // guarded by meter.mu
 }
 
@@ -130,8 +139,11 @@ func (r *Reservation) Hold(a Amount) error {
 		}
 		return &cofferdam.Error{
 			Op: "budget.Hold", Kind: cofferdam.Exhausted, Subject: "budget of the task", Reason: why,
-			Hint: "what was done until now is kept; a person can give a new task more",
+			Hint: "what was done until now is kept; a person can give more with cofferdam task retry TASK --resume --" + f.Flag + " MORE",
 		}
+	}
+	if r.most {
+		m.most = m.most.Plus(more)
 	}
 	m.taken, r.held = next, a
 	return nil
@@ -147,6 +159,9 @@ func (r *Reservation) Settle(spent Amount) {
 	defer m.tell() // once mu is free
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if r.most {
+		m.most = m.most.Minus(r.held)
+	}
 	m.taken = m.taken.Minus(r.held).Plus(spent)
 	r.meter = nil
 }

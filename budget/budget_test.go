@@ -162,6 +162,27 @@ func TestWarnsOnce(t *testing.T) {
 	}
 }
 
+// TestNobodyIsWarnedOfWhatMightBeTaken: what AtMost reserves is kept from others, and
+// counts for a warning only as far as it was taken.
+func TestNobodyIsWarnedOfWhatMightBeTaken(t *testing.T) {
+	m := budget.New(cofferdam.Budget{ToolTime: 1000}, budget.Amount{})
+	var got []int64
+	m.OnWarning(nil, func(w budget.Warning) { got = append(got, w.Used) })
+	for _, took := range []int64{300, 490, 20} {
+		r, err := m.AtMost(budget.Amount{ToolTime: 1000 - m.Taken().ToolTime})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.AtMost(budget.Amount{ToolTime: 1}); err == nil {
+			t.Error("what is reserved was given to another")
+		}
+		r.Settle(budget.Amount{ToolTime: took})
+	}
+	if fmt.Sprint(got) != "[810]" {
+		t.Errorf("warned at %v", got)
+	}
+}
+
 // TestOtherLimitsEndNothing: a task that may send no more may still call its
 // model, and one that may call no model may still send.
 func TestOtherLimitsEndNothing(t *testing.T) {

@@ -19,6 +19,7 @@ const (
 	RuleUnshown = "cannot-be-shown"
 
 	fieldUnopened = "not_opened" // why an answer opens nothing beyond its act
+	FieldUnasked  = "not_asked"  // of a refusal: nobody was asked, for the budget has no question left
 )
 
 // Asker puts questions to people; package approval offers it.
@@ -80,6 +81,7 @@ func ask(ctx context.Context, c *Caller, r Request, d cofferdam.Decision, base c
 	}
 	if _, err := c.Budget.Reserve(budget.Amount{Approvals: 1}); err != nil {
 		reason, hint := Explain(err)
+		a.request.Fields = with(r.Fields, FieldUnasked, "true")
 		return a.refuse(ctx, cofferdam.RuleBudget, reason, hint)
 	}
 	q, err := c.Ask.Ask(ctx, question(c, r, d, shown))

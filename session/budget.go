@@ -92,7 +92,7 @@ func (h hands) limited(c sandbox.Command, run func(sandbox.Command) (*ran, error
 		return nil, fail(cofferdam.ReasonBudget, "the time of tools is used up: "+limitText(m, "tool_time"))
 	}
 	c.Timeout = min(c.Timeout, time.Duration(left)*time.Millisecond)
-	held, err := m.Reserve(budget.Amount{ToolTime: c.Timeout.Milliseconds()})
+	held, err := m.AtMost(budget.Amount{ToolTime: c.Timeout.Milliseconds()})
 	if err != nil {
 		return nil, failFor(cofferdam.ReasonBudget, err)
 	}
@@ -143,7 +143,10 @@ func (s *seen) noteSpent(e cofferdam.Event) {
 			s.usage.ToolTime += toolTime(*x.result)
 		}
 	}
-	if e.Verdict == cofferdam.Asked {
+	switch {
+	case e.Verdict == cofferdam.Asked: // policy's word; whether somebody is asked comes after
 		s.usage.Approvals++
+	case e.Verdict == cofferdam.Refused && f[gateway.FieldUnasked] != "":
+		s.usage.Approvals--
 	}
 }

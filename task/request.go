@@ -200,8 +200,8 @@ func checkBudget(r cofferdam.TaskRequest) error {
 	if r.Budget == nil {
 		return nil
 	}
-	if what, why := r.Budget.Check(); what != "" {
-		return invalid(what, why, "leave it out for the operator's default")
+	if what, why, flag := r.Budget.Check(); what != "" {
+		return invalid(what, why, "give "+flag+" what is between them, or leave it out")
 	}
 	return nil
 }

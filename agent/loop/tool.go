@@ -197,7 +197,7 @@ func useShell(ctx context.Context, h hand, in input) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	d := done{head: ending(out, limit), failed: out.Exit != 0 || out.TimedOut, text: out.Out}
+	d := done{head: ending(out), failed: out.Exit != 0 || out.TimedOut, text: out.Out}
 	if out.Err != "" {
 		d.text = strings.TrimSuffix(d.text, "\n")
 		if d.text != "" {
@@ -209,10 +209,10 @@ func useShell(ctx context.Context, h hand, in input) (done, error) {
 }
 
 // ending says how a command ended.
-func ending(out Output, limit time.Duration) string {
+func ending(out Output) string {
 	text := fmt.Sprintf("exit %d", out.Exit)
 	if out.TimedOut {
-		text = fmt.Sprintf("ended after %s, which was its time", limit)
+		text = fmt.Sprintf("ended after %s, which was its time", out.Ended.Sub(out.Started).Round(time.Second)) // a limit of the task's may leave it less than it asked for
 	}
 	for _, e := range out.Exhausted {
 		text += fmt.Sprintf("; out of %s", e)

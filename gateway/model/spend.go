@@ -80,8 +80,12 @@ func (k *calls) reserve(ctx context.Context, act gateway.Request, q ask) (*spend
 		s.guess.Output = min(min(max(q.Answers, 1), maxTokens)*each, maxTokens)
 	}
 	s.last = s.guess
+	take := k.caller.Budget.AtMost
+	if q.Stream {
+		take = k.caller.Budget.Reserve // it follows the answer
+	}
 	var err error
-	if s.held, err = k.caller.Budget.Reserve(s.amount(s.guess)); err != nil {
+	if s.held, err = take(s.amount(s.guess)); err != nil {
 		reason, hint := gateway.Explain(err)
 		return nil, gateway.Reject(ctx, k.caller, act, cofferdam.RuleBudget, reason, hint)
 	}
