@@ -141,6 +141,7 @@ const (
 	FieldEstimated      = "estimated"    // "true": not the provider's own count
 	FieldEgress         = "egress_bytes" // of a decision of egress: what its head and a body of known length send; of an outcome: what was sent
 	FieldCutBy          = "cut_by"       // RuleBudget
+	FieldCredential     = "credential"   // of a request: where it carries a key, token or password of the box's own
 )
 
 // Rules by which a model call is refused for money's sake.

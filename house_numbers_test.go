@@ -153,6 +153,7 @@ func TestSpecifiedNumbers(t *testing.T) {
 		{"a watched folder over its size", "4 MiB", "sandbox/watch/folder.go", "Slack"},
 		{"a full disk under a watched folder", "4 KiB", "sandbox/volume/about.go", "noteSize"},
 		{"workspaces of one tier on one host", "4,096", "sandbox/volume/volume.go", "MaxWorkspaces"},
+		{"credentials of the box", "4,096 cookies", "gateway/egress/credential.go", "maxCookies"},
 		{"names below one wildcard on one wire", "128, with", "gateway/wire/zone.go", "MaxBelow"},
 		{"names below one wildcard on one wire", "2,048 bytes", "gateway/wire/zone.go", "MaxBelowBytes"},
 		{"questions of names", "2,000 a second", "gateway/wire/dns.go", "questionRate"},

@@ -51,6 +51,9 @@ func (c *Caller) hint(r Request, d cofferdam.Decision) cofferdam.Decision {
 	if q.Port != 0 && !policy.WebPort(q.Port) {
 		entry = Target{q.Host, q.Port}.String()
 	}
+	if q.Credential {
+		entry = policy.CredentialsPrefix + entry
+	}
 	rule, err := policy.ParseOpening(policy.HTTP, entry)
 	if err != nil || strings.HasPrefix(rule.Pattern, "*") {
 		return d

@@ -58,6 +58,7 @@ type Gateway struct {
 	ca     *CA
 	roots  *x509.CertPool
 	server *tls.Config // towards boxes
+	jars   jars
 }
 
 // New returns a gateway. It serves any number of callers.

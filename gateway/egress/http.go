@@ -67,6 +67,7 @@ func (g *Gateway) forwarder(c *gateway.Caller, to gateway.Target, scheme string)
 		ModifyResponse: func(r *http.Response) error {
 			x := exchangeOf(r.Request.Context())
 			x.begin(r)
+			g.jars.of(c).take(to.Host, r)
 			return x.out.receive(fieldsSize(r.Header))
 		},
 	}
@@ -142,6 +143,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery != "" {
 		req.Fields["query"] = gateway.Clip(r.URL.RawQuery)
 	}
+	f.gateway.own(f.caller, r, f.to, &req)
 	out, err := spend(f.caller, headSize(r), r.ContentLength)
 	if err != nil {
 		reason, hint := gateway.Explain(err)

@@ -172,6 +172,9 @@ func (l *lab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Sum", "of the answer")
 		late := r.Trailer.Get("X-Late")
 		l.trailers.Store(&late)
+	case r.URL.Path == "/cookie":
+		http.SetCookie(w, &http.Cookie{Name: "sid", Value: "given", Path: "/", HttpOnly: true})
+		fmt.Fprintf(w, "cookies %q\n", r.Header["Cookie"])
 	case r.URL.Path == "/upgrade":
 		upgrade(w, r)
 	case strings.HasPrefix(r.URL.Path, "/bytes/"), strings.HasPrefix(r.URL.Path, "/late/bytes/"):

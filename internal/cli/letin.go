@@ -39,5 +39,8 @@ func letIn(t cofferdam.Task, e cofferdam.Event) (command, entry string) {
 	if _, err := policy.ParseOpening(policy.HTTP, entry); err != nil {
 		return "", ""
 	}
+	if e.Fields[cofferdam.FieldCredential] != "" {
+		entry = policy.CredentialsPrefix + entry
+	}
 	return "cofferdam approval open " + t.Short() + " " + entry + " --for 30m", entry
 }

@@ -13,11 +13,15 @@ import (
 	"cofferdam/policy"
 )
 
-// TestPolicyDocument follows docs/policy.md: every file that a toml block names
-// is there, every line of a console block after a $ is run in order, and prints
-// what the block shows below it. "…" at the end of a line stands for its rest.
-func TestPolicyDocument(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "policy.md"))
+// TestPolicyDocument and TestEgressDocument follow docs/policy.md and docs/egress.md.
+func TestPolicyDocument(t *testing.T) { followPolicies(t, "policy.md", 12) }
+func TestEgressDocument(t *testing.T) { followPolicies(t, "egress.md", 1) }
+
+// followPolicies follows a document: every file that a toml block names is there,
+// every line of a console block after a $ is run in order, and prints what the block
+// shows below it. "…" at the end of a line stands for its rest.
+func followPolicies(t *testing.T, name string, least int) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +52,7 @@ func TestPolicyDocument(t *testing.T) {
 			}
 		}
 	}
-	if ran < 12 {
+	if ran < least {
 		t.Errorf("%d commands were run", ran)
 	}
 }
