@@ -30,7 +30,7 @@ func TestDeviceCode(t *testing.T) {
 		t.Fatalf("%+v, until %s", d, d.Expires)
 	}
 	asked := 0
-	p.token = func(http.ResponseWriter) bool { asked++; return false }
+	p.Token = func(http.ResponseWriter) bool { asked++; return false }
 	waits := func(what string) {
 		t.Helper()
 		_, text, err := o.FinishDevice(ctx, d.Ticket)
@@ -50,7 +50,7 @@ func TestDeviceCode(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("the provider was asked %d times", asked)
 	}
-	if err := p.store.CompleteDeviceAuthorization(ctx, d.Code, "id1"); err != nil {
+	if err := p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id1"); err != nil {
 		t.Fatal(err)
 	}
 	waits("too early")
@@ -79,26 +79,26 @@ func TestDeviceCodesThatDoNotHold(t *testing.T) {
 		forge forging
 		wait  time.Duration
 	}{
-		"the person says no":         {do: func(d cofferdam.LoginDevice) error { return p.store.DenyDeviceAuthorization(ctx, d.Code) }},
-		"somebody whom nobody bound": {do: func(d cofferdam.LoginDevice) error { return p.store.CompleteDeviceAuthorization(ctx, d.Code, "id2") }},
-		"late":                       {do: func(d cofferdam.LoginDevice) error { return p.store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, wait: FlowLife},
-		"another audience":           {do: func(d cofferdam.LoginDevice) error { return p.store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, forge: func(p *op, c map[string]any) string { c["aud"] = "other"; return p.sign(c) }},
-		"no token":                   {do: func(d cofferdam.LoginDevice) error { return p.store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, forge: func(*op, map[string]any) string { return "" }},
-		"of a browser's flow":        {do: func(d cofferdam.LoginDevice) error { return p.store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, forge: func(p *op, c map[string]any) string { c["nonce"] = "x"; return p.sign(c) }},
+		"the person says no":         {do: func(d cofferdam.LoginDevice) error { return p.Store.DenyDeviceAuthorization(ctx, d.Code) }},
+		"somebody whom nobody bound": {do: func(d cofferdam.LoginDevice) error { return p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id2") }},
+		"late":                       {do: func(d cofferdam.LoginDevice) error { return p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, wait: FlowLife},
+		"another audience":           {do: func(d cofferdam.LoginDevice) error { return p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, forge: func(p *op, c map[string]any) string { c["aud"] = "other"; return p.Sign(c) }},
+		"no token":                   {do: func(d cofferdam.LoginDevice) error { return p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, forge: func(*op, map[string]any) string { return "" }},
+		"of a browser's flow":        {do: func(d cofferdam.LoginDevice) error { return p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id1") }, forge: func(p *op, c map[string]any) string { c["nonce"] = "x"; return p.Sign(c) }},
 	} {
 		began := c.now
 		d := begun(t, o)
 		if err := x.do(d); err != nil {
 			t.Fatal(err)
 		}
-		p.forge = x.forge
+		p.Forge = x.forge
 		c.now = c.now.Add(5*time.Second + x.wait)
 		for range 2 { // once is for all
 			if _, text, err := o.FinishDevice(ctx, d.Ticket); text != "" || cofferdam.KindOf(err) != cofferdam.Unauthenticated {
 				t.Errorf("%s: %q %v", name, text, err)
 			}
 		}
-		p.forge, c.now = nil, began
+		p.Forge, c.now = nil, began
 	}
 	// A ticket of one way to sign in is none of another.
 	d := begun(t, o)
@@ -117,7 +117,7 @@ func TestDeviceCodesThatDoNotHold(t *testing.T) {
 	// The provider wants to be asked less often, or is down: the flow goes on.
 	d = begun(t, o)
 	says, status := `{"error":"slow_down"}`, 400
-	p.token = func(w http.ResponseWriter) bool {
+	p.Token = func(w http.ResponseWriter) bool {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(says))
 		return true
@@ -137,8 +137,8 @@ func TestDeviceCodesThatDoNotHold(t *testing.T) {
 			t.Errorf("%d %s: %v", bad.status, bad.says, err)
 		}
 	}
-	p.token = nil
-	if err := p.store.CompleteDeviceAuthorization(ctx, d.Code, "id1"); err != nil {
+	p.Token = nil
+	if err := p.Store.CompleteDeviceAuthorization(ctx, d.Code, "id1"); err != nil {
 		t.Fatal(err)
 	}
 	c.now = c.now.Add(10 * time.Second)

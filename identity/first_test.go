@@ -50,7 +50,7 @@ func TestFirstFactor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, state = p.authorize(t, address, subject)
+		code, state = authorize(t, p, address, subject)
 		return ticket, state, code
 	}
 	bind := func(who Caller, subject string) error {

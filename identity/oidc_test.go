@@ -32,7 +32,7 @@ func bound(t *testing.T) (*OIDC, *op, *clock) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, state := p.authorize(t, address, "id1")
+	code, state := authorize(t, p, address, "id1")
 	if err := o.Bind(t.Context(), ann, ticket, state, code); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestSignInAtAProvider(t *testing.T) {
 	if err != nil || strings.Contains(address, ticket) {
 		t.Fatalf("%s %v", address, err)
 	}
-	code, state := p.authorize(t, address, "id1")
+	code, state := authorize(t, p, address, "id1")
 	kept, text, err := o.Finish(ctx, ticket, state, code)
 	if err != nil || !kept.Login || kept.Holder.Name != "ann" {
 		t.Fatalf("%+v %v", kept, err)
@@ -59,7 +59,7 @@ func TestSignInAtAProvider(t *testing.T) {
 	}
 	// Whom nobody bound is nobody, and who is bound is not bound again.
 	address, ticket, _ = o.Begin(ctx, redirect)
-	code, state = p.authorize(t, address, "id2")
+	code, state = authorize(t, p, address, "id2")
 	if _, _, err := o.Finish(ctx, ticket, state, code); cofferdam.KindOf(err) != cofferdam.Unauthenticated || !strings.Contains(err.Error(), "no account here") {
 		t.Errorf("another subject: %v", err)
 	}
@@ -68,7 +68,7 @@ func TestSignInAtAProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, ticket, _ = o.Begin(ctx, redirect)
-	code, state = p.authorize(t, address, "id1")
+	code, state = authorize(t, p, address, "id1")
 	if err := o.Bind(ctx, ann, ticket, state, code); cofferdam.KindOf(err) != cofferdam.Conflict {
 		t.Errorf("bound again: %v", err)
 	}
@@ -92,7 +92,7 @@ func TestAnswersOfAProviderThatDoNotHold(t *testing.T) {
 			if v == nil {
 				delete(c, name)
 			}
-			return p.sign(c)
+			return p.Sign(c)
 		}
 	}
 	at := func(name string, d time.Duration) forging {
@@ -105,7 +105,7 @@ func TestAnswersOfAProviderThatDoNotHold(t *testing.T) {
 		wait  time.Duration
 		holds bool
 	}{
-		"nothing is changed":    {forge: func(p *op, c map[string]any) string { return p.sign(c) }, holds: true},
+		"nothing is changed":    {forge: func(p *op, c map[string]any) string { return p.Sign(c) }, holds: true},
 		"its clock is ahead":    {forge: at("nbf", time.Minute), holds: true},
 		"azp is us":             {forge: set("azp", client), holds: true},
 		"nonce of another flow": {forge: set("nonce", "x")},
@@ -128,17 +128,17 @@ func TestAnswersOfAProviderThatDoNotHold(t *testing.T) {
 		"nobody":              {forge: set("sub", "")},
 		"a long name":         {forge: set("sub", strings.Repeat("x", 256))},
 		"another key":         {forge: func(_ *op, c map[string]any) string { return signed(jose.RS256, other, "1", c) }},
-		"no key of that name": {forge: func(p *op, c map[string]any) string { return signed(jose.RS256, p.store.key, "other", c) }},
+		"no key of that name": {forge: func(p *op, c map[string]any) string { return signed(jose.RS256, p.Store.Private, "other", c) }},
 		"not signed":          {forge: func(_ *op, c map[string]any) string { return unsigned(c) }},
 		"its public key as a secret": {forge: func(p *op, c map[string]any) string {
-			der, err := x509.MarshalPKIXPublicKey(&p.store.key.PublicKey)
+			der, err := x509.MarshalPKIXPublicKey(&p.Store.Private.PublicKey)
 			if err != nil {
 				panic(err)
 			}
-			return signed(jose.HS256, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), p.store.id, c)
+			return signed(jose.HS256, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), p.Store.ID, c)
 		}},
-		"another way to sign": {forge: func(p *op, c map[string]any) string { return signed(jose.RS512, p.store.key, p.store.id, c) }},
-		"two tokens in one":   {forge: func(p *op, c map[string]any) string { return p.sign(c) + "." + p.sign(c) }},
+		"another way to sign": {forge: func(p *op, c map[string]any) string { return signed(jose.RS512, p.Store.Private, p.Store.ID, c) }},
+		"two tokens in one":   {forge: func(p *op, c map[string]any) string { return p.Sign(c) + "." + p.Sign(c) }},
 		"no token":            {forge: func(*op, map[string]any) string { return "" }},
 		"another state":       {send: func(t, _, c string) (string, string, string) { return t, "x", c }},
 		"no state":            {send: func(t, _, c string) (string, string, string) { return t, "", c }},
@@ -149,13 +149,13 @@ func TestAnswersOfAProviderThatDoNotHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began := clock.now
 			defer func() { clock.now = began }()
-			p.forge = nil
+			p.Forge = nil
 			address, ticket, err := o.Begin(t.Context(), redirect)
 			if err != nil {
 				t.Fatal(err)
 			}
-			code, state := p.authorize(t, address, "id1")
-			p.forge = c.forge
+			code, state := authorize(t, p, address, "id1")
+			p.Forge = c.forge
 			clock.now = clock.now.Add(c.wait)
 			if c.send != nil {
 				ticket, state, code = c.send(ticket, state, code)
@@ -172,11 +172,11 @@ func TestAnswersOfAProviderThatDoNotHold(t *testing.T) {
 	}
 	// The code of one flow in another: the verifier is not its own, and the provider
 	// refuses it.
-	p.forge = nil
+	p.Forge = nil
 	one, _, _ := o.Begin(t.Context(), redirect)
 	two, ticket, _ := o.Begin(t.Context(), redirect)
-	code, _ := p.authorize(t, one, "id1")
-	_, state := p.authorize(t, two, "id1")
+	code, _ := authorize(t, p, one, "id1")
+	_, state := authorize(t, p, two, "id1")
 	if _, _, err := o.Finish(t.Context(), ticket, state, code); err == nil {
 		t.Error("the code of one flow counts in another")
 	}
@@ -191,16 +191,16 @@ func TestProviderChangesItsKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, state := p.authorize(t, address, "id1")
+		code, state := authorize(t, p, address, "id1")
 		_, _, err = o.Finish(t.Context(), ticket, state, code)
 		return err
 	}
-	old, oldID := p.store.key, p.store.id
-	p.store.rotate(t)
+	old, oldID := p.Store.Private, p.Store.ID
+	p.Store.Rotate(t)
 	if err := finish(); err != nil {
 		t.Errorf("a new key: %v", err)
 	}
-	p.forge = func(_ *op, c map[string]any) string { return signed(jose.RS256, old, oldID, c) }
+	p.Forge = func(_ *op, c map[string]any) string { return signed(jose.RS256, old, oldID, c) }
 	if err := finish(); cofferdam.KindOf(err) != cofferdam.Unauthenticated {
 		t.Errorf("the old key counts: %v", err)
 	}
@@ -219,7 +219,7 @@ func TestSubjectIsBoundToOnePerson(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, state := p.authorize(t, address, subject)
+		code, state := authorize(t, p, address, subject)
 		return o.Bind(t.Context(), who, ticket, state, code)
 	}
 	if err := bind("bob", "id1"); cofferdam.KindOf(err) != cofferdam.Conflict {
@@ -229,7 +229,7 @@ func TestSubjectIsBoundToOnePerson(t *testing.T) {
 		t.Errorf("a second one of ann's: %v", err)
 	}
 	address, ticket, _ := o.Begin(t.Context(), redirect)
-	code, state := p.authorize(t, address, "id2")
+	code, state := authorize(t, p, address, "id2")
 	if kept, _, err := o.Finish(t.Context(), ticket, state, code); err != nil || kept.Holder.Name != "ann" {
 		t.Errorf("%+v %v", kept, err)
 	}

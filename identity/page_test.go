@@ -16,6 +16,7 @@ import (
 	"cofferdam"
 	"cofferdam/client"
 	"cofferdam/identity"
+	"cofferdam/identity/identitytest"
 	"cofferdam/internal/api"
 	"cofferdam/internal/service"
 )
@@ -26,7 +27,7 @@ const origin = "http://localhost:7420"
 type browser struct {
 	t      *testing.T
 	server string
-	device identity.Device
+	device *identitytest.Authenticator
 	shown  []string
 	spoil  func(answer []byte) []byte
 }
@@ -107,7 +108,7 @@ func served(t *testing.T) (*client.Client, *browser) {
 	token := strings.Repeat("b", 64)
 	s := httptest.NewServer(api.New(service.New(o), api.Options{Log: slog.New(slog.DiscardHandler), PageOrigin: origin, Auth: api.Auth{UID: os.Getuid(), Name: "ada", Token: token}}))
 	t.Cleanup(s.Close)
-	b := &browser{t: t, server: s.URL, device: identity.NewDevice(t, "localhost", origin)}
+	b := &browser{t: t, server: s.URL, device: identitytest.NewAuthenticator(t, "localhost", origin)}
 	c, err := client.New(client.Options{Server: s.URL, Token: token, Browse: b.open})
 	if err != nil {
 		t.Fatal(err)

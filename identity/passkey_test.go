@@ -6,12 +6,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"cofferdam"
+	"cofferdam/identity/identitytest"
 )
 
 const (
@@ -19,90 +19,15 @@ const (
 	origin = "https://console.example.com"
 )
 
-// authenticator is a device with one passkey, and the browser before it. Its CBOR
-// is the few fixed forms that a registration has.
-type authenticator struct {
-	key    *ecdsa.PrivateKey
-	id     []byte
-	count  uint32
-	flags  byte // present 0x01, verified 0x04
-	origin string
-	host   string
-}
+// authenticator is a device with one passkey.
+type authenticator = identitytest.Authenticator
 
 func newAuthenticator(t *testing.T) *authenticator {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authenticator{key: key, id: random(16), flags: 0x05, origin: origin, host: site}
+	return identitytest.NewAuthenticator(t, site, origin)
 }
 
 var b64 = base64.RawURLEncoding
-
-// seen is what the browser says that it saw.
-func (a *authenticator) seen(t *testing.T, kind string, options []byte) []byte {
-	t.Helper()
-	var o struct {
-		PublicKey struct {
-			Challenge        string `json:"challenge"`
-			UserVerification string `json:"userVerification"`
-		} `json:"publicKey"`
-	}
-	if err := json.Unmarshal(options, &o); err != nil || o.PublicKey.Challenge == "" {
-		t.Fatalf("%s: %v", options, err)
-	}
-	data, err := json.Marshal(map[string]any{"type": kind, "challenge": o.PublicKey.Challenge, "origin": a.origin, "crossOrigin": false})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-// data is what the device signs beside: the site, its flags and its counter.
-func (a *authenticator) data(flags byte) []byte {
-	a.count++
-	sum := sha256.Sum256([]byte(a.host))
-	return binary.BigEndian.AppendUint32(append(sum[:], flags), a.count)
-}
-
-// register makes the passkey and answers as a browser does.
-func (a *authenticator) register(t *testing.T, options []byte) []byte {
-	t.Helper()
-	public, err := a.key.PublicKey.Bytes() // 4, x, y
-	if err != nil {
-		t.Fatal(err)
-	}
-	auth := append(a.data(a.flags|0x40), make([]byte, 16)...)
-	auth = append(binary.BigEndian.AppendUint16(auth, uint16(len(a.id))), a.id...)
-	auth = append(auth, 0xa5, 0x01, 0x02, 0x03, 0x26, 0x20, 0x01, 0x21, 0x58, 0x20)
-	auth = append(append(append(auth, public[1:33]...), 0x22, 0x58, 0x20), public[33:]...)
-	object := append([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x58"), byte(len(auth)))
-	return a.answer(t, map[string]string{"attestationObject": b64.EncodeToString(append(object, auth...)), "clientDataJSON": b64.EncodeToString(a.seen(t, "webauthn.create", options))})
-}
-
-// sign answers a challenge.
-func (a *authenticator) sign(t *testing.T, options []byte) []byte {
-	t.Helper()
-	client, auth := a.seen(t, "webauthn.get", options), a.data(a.flags)
-	sum := sha256.Sum256(client)
-	digest := sha256.Sum256(append(append([]byte{}, auth...), sum[:]...))
-	sig, err := ecdsa.SignASN1(rand.Reader, a.key, digest[:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.answer(t, map[string]string{"authenticatorData": b64.EncodeToString(auth), "clientDataJSON": b64.EncodeToString(client), "signature": b64.EncodeToString(sig)})
-}
-
-func (a *authenticator) answer(t *testing.T, response map[string]string) []byte {
-	t.Helper()
-	text, err := json.Marshal(map[string]any{"id": b64.EncodeToString(a.id), "rawId": b64.EncodeToString(a.id), "type": "public-key", "response": response})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
 
 const about cofferdam.Digest = "sha256:the question and its answer"
 
@@ -123,7 +48,7 @@ func keyed(t *testing.T) (*Passkeys, *authenticator, Caller, *clock) {
 		t.Fatal(err)
 	}
 	a := newAuthenticator(t)
-	f, err := d.Enroll(t.Context(), ann, cofferdam.EnrollRequest{Kind: Passkey, Name: "key", Credential: a.register(t, options)}, Presence{}, "")
+	f, err := d.Enroll(t.Context(), ann, cofferdam.EnrollRequest{Kind: Passkey, Name: "key", Credential: a.Register(t, options)}, Presence{}, "")
 	if err != nil || f.Kind != Passkey {
 		t.Fatalf("%+v %v", f, err)
 	}
@@ -159,7 +84,7 @@ func TestPasskey(t *testing.T) {
 	if raw, err := b64.DecodeString(o.PublicKey.Challenge); err != nil || len(raw) != 64 || string(raw[32:]) != string(sum[:]) {
 		t.Errorf("the challenge is not about what is approved: %s", o.PublicKey.Challenge)
 	}
-	answer := a.sign(t, options)
+	answer := a.Sign(t, options)
 	seen, err := p.prove(t, ann, answer, about)
 	if err != nil || !seen.Counts(cofferdam.PersonID(ann.Member), about, c.now) || seen.Counts(cofferdam.PersonID(ann.Member), "sha256:other", c.now) {
 		t.Fatalf("%+v %v", seen, err)
@@ -167,7 +92,7 @@ func TestPasskey(t *testing.T) {
 	if _, err := p.prove(t, ann, answer, about); err == nil {
 		t.Error("an assertion counts twice")
 	}
-	if _, err := p.prove(t, ann, a.sign(t, p.ask(t, ann, about)), about); err != nil {
+	if _, err := p.prove(t, ann, a.Sign(t, p.ask(t, ann, about)), about); err != nil {
 		t.Errorf("the next one: %v", err)
 	}
 }
@@ -180,26 +105,26 @@ func TestPasskeysThatDoNotHold(t *testing.T) {
 		cut    bool
 	}{
 		"about something else": {about: "sha256:other"},
-		"of a page elsewhere":  {change: func(a *authenticator) { a.origin = "https://evil.example.com" }},
-		"of another site":      {change: func(a *authenticator) { a.host = "evil.example.com" }},
-		"nobody was verified":  {change: func(a *authenticator) { a.flags = 0x01 }},
-		"nobody was there":     {change: func(a *authenticator) { a.flags = 0x04 }},
-		"another key":          {change: func(a *authenticator) { a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }},
-		"another id":           {change: func(a *authenticator) { a.id = random(16) }},
-		"a copy that is old":   {change: func(a *authenticator) { a.count = 0 }},
+		"of a page elsewhere":  {change: func(a *authenticator) { a.Origin = "https://evil.example.com" }},
+		"of another site":      {change: func(a *authenticator) { a.Host = "evil.example.com" }},
+		"nobody was verified":  {change: func(a *authenticator) { a.Flags = 0x01 }},
+		"nobody was there":     {change: func(a *authenticator) { a.Flags = 0x04 }},
+		"another key":          {change: func(a *authenticator) { a.Key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }},
+		"another id":           {change: func(a *authenticator) { a.ID = random(16) }},
+		"a copy that is old":   {change: func(a *authenticator) { a.Count = 0 }},
 		"late":                 {late: true},
 		"cut":                  {cut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, a, ann, clock := keyed(t)
-			if _, err := p.prove(t, ann, a.sign(t, p.ask(t, ann, about)), about); err != nil { // so that the counter is not the first
+			if _, err := p.prove(t, ann, a.Sign(t, p.ask(t, ann, about)), about); err != nil { // so that the counter is not the first
 				t.Fatal(err)
 			}
 			options := p.ask(t, ann, about)
 			if c.change != nil {
 				c.change(a)
 			}
-			answer := a.sign(t, options)
+			answer := a.Sign(t, options)
 			if c.cut {
 				answer = answer[:len(answer)/2]
 			}
@@ -216,7 +141,7 @@ func TestPasskeysThatDoNotHold(t *testing.T) {
 		})
 	}
 	p, a, ann, _ := keyed(t)
-	if _, err := p.prove(t, ann, a.sign(t, p.ask(t, ann, about)), ""); err == nil {
+	if _, err := p.prove(t, ann, a.Sign(t, p.ask(t, ann, about)), ""); err == nil {
 		t.Error("about nothing")
 	}
 	// An answer to a registration that nobody began, and one that is used again.
@@ -225,7 +150,7 @@ func TestPasskeysThatDoNotHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	two := newAuthenticator(t)
-	answer := two.register(t, options)
+	answer := two.Register(t, options)
 	seen := Presence{Person: cofferdam.PersonID(ann.Member), How: Passkey, About: about, Until: p.d.o.Now().Add(PresentFor)}
 	if _, err := p.d.Enroll(t.Context(), ann, cofferdam.EnrollRequest{Kind: Passkey, Credential: answer}, Presence{}, about); cofferdam.KindOf(err) != cofferdam.Forbidden {
 		t.Errorf("a second one without a proof: %v", err)
@@ -236,7 +161,7 @@ func TestPasskeysThatDoNotHold(t *testing.T) {
 	if _, err := p.d.Enroll(t.Context(), ann, cofferdam.EnrollRequest{Kind: Passkey, Credential: answer}, seen, about); err == nil || !strings.Contains(err.Error(), "begin again") {
 		t.Errorf("registered twice: %v", err)
 	}
-	if _, err := p.prove(t, ann, two.sign(t, p.ask(t, ann, about)), about); err != nil {
+	if _, err := p.prove(t, ann, two.Sign(t, p.ask(t, ann, about)), about); err != nil {
 		t.Errorf("the second key: %v", err)
 	}
 	ann.Principal.Kind = cofferdam.Service
