@@ -143,7 +143,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"code":     cmdCode,     // code {code}|{next}|{same}: prints what an application for codes shows
 		"hook":     cmdHook,     // hook NAME [hold|release]: a receiver of notices of questions
 		"notice":   cmdNotice,   // notice NAME STATE FILE...: reads on to one of that state, and says who has signed it
-		"aged":     cmdAged,     // aged SECRET HOURS: a secret of a server that is down was made so much earlier
+		"forge":    cmdForge,    // forge NAME HOST DIR PASSWORD: a git host that wants a password
+		"aged":     cmdAged,     // aged SECRET|questions HOURS: of a server that is down, made so much earlier
 		"lab":      cmdLab,      // lab NAME [dns|ADDRESS]: a counting server on loopback
 		"stub":     cmdStub,     // stub NAME FILE: a model provider that sends the bytes it is told to
 		"labtls":   cmdLabTLS,   // labtls NAME HOST...: one for TLS, which writes down what it is asked
