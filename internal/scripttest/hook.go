@@ -25,14 +25,12 @@ import (
 // noticeIn is how long a notice may be on its way.
 const noticeIn = 3 * time.Minute
 
-// hook is where a server's notices of questions arrive. While it is held it has got
-// a message and does not say so.
+// hook is where a server's notices of questions arrive.
 type hook struct {
 	mu   sync.Mutex
-	open chan struct{} // closed while nothing is held; guarded by mu
-	list []delivery    // those it has answered; guarded by mu
-	read int           // of the list, by notice
-	log  string        // every body, as it came
+	list []delivery // those it has answered; guarded by mu
+	read int        // of the list, by notice
+	log  string     // every body, as it came
 }
 
 // delivery is a message as it came.
@@ -43,15 +41,10 @@ type delivery struct {
 }
 
 // cmdHook starts a receiver of notices on loopback; NAME is its URL, and NAME.log has the
-// bodies. "hook NAME hold" has its answers wait from then on, "hook NAME release" not.
+// bodies.
 func cmdHook(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, neg, len(args) == 1 || len(args) == 2 && (args[1] == "hold" || args[1] == "release"), "hook NAME [hold|release]")
-	if len(args) == 2 {
-		hookOf(ts, args[0]).hold(args[1] == "hold")
-		return
-	}
-	h := &hook{open: make(chan struct{}), log: ts.MkAbs(args[0] + ".log")}
-	close(h.open)
+	usage(ts, neg, len(args) == 1, "hook NAME")
+	h := &hook{log: ts.MkAbs(args[0] + ".log")}
 	ts.Check(os.WriteFile(h.log, nil, 0o600))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -69,35 +62,10 @@ func hookOf(ts *testscript.TestScript, name string) *hook {
 	return l.hook
 }
 
-func (h *hook) hold(on bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	held := true
-	select {
-	case <-h.open:
-		held = false
-	default:
-	}
-	switch {
-	case on && !held:
-		h.open = make(chan struct{})
-	case !on && held:
-		close(h.open)
-	}
-}
-
 // ServeHTTP implements http.Handler.
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
-		return
-	}
-	h.mu.Lock()
-	open := h.open
-	h.mu.Unlock()
-	select {
-	case <-open:
-	case <-r.Context().Done():
 		return
 	}
 	h.mu.Lock()

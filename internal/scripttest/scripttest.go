@@ -141,7 +141,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
 		"signed":   cmdSigned,   // signed SEED [ID AGE QUESTION FILE]: a system outside that brings answers
 		"code":     cmdCode,     // code {code}|{next}|{same}: prints what an application for codes shows
-		"hook":     cmdHook,     // hook NAME [hold|release]: a receiver of notices of questions
+		"hook":     cmdHook,     // hook NAME: a receiver of notices of questions
 		"notice":   cmdNotice,   // notice NAME STATE FILE...: reads on to one of that state, and says who has signed it
 		"forge":    cmdForge,    // forge NAME HOST DIR PASSWORD: a git host that wants a password
 		"aged":     cmdAged,     // aged SECRET|questions HOURS: of a server that is down, made so much earlier
