@@ -135,7 +135,7 @@ func checkReach(r cofferdam.TaskRequest) error {
 	}
 	for i, a := range r.Allow {
 		if why := plain(a, MaxHost); why != "" {
-			return invalid(fmt.Sprintf("allow item %d", i+1), why, "give HOST[:PORT], *.HOST[:PORT], splice:HOST[:PORT] or preset:NAME")
+			return invalid(fmt.Sprintf("allow item %d", i+1), why, "give HOST[:PORT], *.HOST[:PORT], splice:HOST[:PORT], credentials:HOST[:PORT] or preset:NAME")
 		}
 	}
 	if len(r.Image) > MaxPath || strings.ContainsRune(r.Image, 0) ||

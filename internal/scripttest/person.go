@@ -26,12 +26,17 @@ func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: [!] person TEXT ARGS...")
 	}
+	person(ts, neg, args[0], args[1:], func(string) {})
+}
+
+// person is cmdPerson; look is called with all that was shown whenever that is more.
+func person(ts *testscript.TestScript, neg bool, text string, args []string, look func(shown string)) {
 	terminal, far, err := openTerminal()
 	ts.Check(err)
 	defer terminal.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "cofferdam", args[1:]...)
+	cmd := exec.CommandContext(ctx, "cofferdam", args...)
 	cmd.Path = ts.Getenv("BIN") + "/cofferdam"
 	cmd.Err = nil
 	cmd.Env, cmd.Dir = append(environ(ts), "TERM=dumb"), ts.Getenv("WORK")
@@ -39,17 +44,17 @@ func cmdPerson(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	ts.Check(cmd.Start())
 	far.Close()
-	shown := converse(terminal, args[0], ts.MkAbs("application"))
+	shown := converse(terminal, text, ts.MkAbs("application"), look)
 	err = cmd.Wait()
 	fmt.Fprint(ts.Stdout(), shown)
 	if (err != nil) != neg {
-		ts.Fatalf("cofferdam %s: %v\n%s", strings.Join(args[1:], " "), err, shown)
+		ts.Fatalf("cofferdam %s: %v\n%s", strings.Join(args, " "), err, shown)
 	}
 }
 
 // converse types each line of text at a prompt of its own and returns all that was shown.
 // application is the file in which an application for codes keeps its secret.
-func converse(terminal *os.File, text, application string) string {
+func converse(terminal *os.File, text, application string, look func(shown string)) string {
 	var shown strings.Builder
 	lines := strings.Split(text, `\n`)
 	asked := 0 // bytes shown when the last line was typed
@@ -57,6 +62,7 @@ func converse(terminal *os.File, text, application string) string {
 	for shown.Len() < 1<<20 {
 		n, err := terminal.Read(buf)
 		shown.Write(buf[:n])
+		look(shown.String())
 		if s := shown.String(); len(lines) > 0 && len(s) > asked && (strings.HasSuffix(s, ": ") || strings.HasSuffix(s, "? ")) {
 			asked = len(s)
 			if _, err := io.WriteString(terminal, typed(lines[0], s, application)+"\n"); err != nil {
@@ -84,9 +90,13 @@ func typed(line, shown, application string) string {
 		}
 		return string(code)
 	}
-	at, wanted := map[string]time.Duration{"{code}": 0, "{next}": 30 * time.Second}[line]
+	at, wanted := map[string]time.Duration{"{code}": 0, "{next}": 30 * time.Second, "{late}": 0}[line]
 	if !wanted {
 		return line
+	}
+	if line == "{late}" { // the one after {next}, once that is near enough to count
+		time.Sleep(time.Until(time.Now().Truncate(30 * time.Second).Add(30 * time.Second)))
+		at = 30 * time.Second
 	}
 	if m := otpSecret.FindStringSubmatch(shown); m != nil {
 		if err := os.WriteFile(application, []byte(m[1]), 0o600); err != nil {

@@ -353,7 +353,7 @@ func (r *reader) approve(args []string) {
 	}
 	far.Close()
 	const password = `\na password of the reader`
-	shown := converse(near, head+password+password, "")
+	shown := converse(near, head+password+password, "", func(string) {})
 	if err := cmd.Wait(); err != nil {
 		r.Fatalf("approve: %v\n%s", err, shown)
 	}

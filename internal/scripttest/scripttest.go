@@ -18,6 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"cofferdam/identity/identitytest"
 )
 
 // Root is the project's folder, seen from this package.
@@ -36,8 +38,10 @@ type bench struct {
 	pool   string   // boxes that the keeper makes ahead of each kind; "" is none, for they take memory of all scripts
 	labs   map[string]*lab
 
-	authority *authority // of the TLS labs; nil until there is one
-	disk      bool       // the state folder is a disk of its own
+	provider  *identitytest.Provider
+	passkeys  map[string]*identitytest.Authenticator // by whose they are
+	authority *authority                             // of the TLS labs; nil until there is one
+	disk      bool                                   // the state folder is a disk of its own
 }
 
 // Run runs every script of testdata/<dir> with the variables NAME=value, as many
@@ -95,7 +99,7 @@ func setUp(e *testscript.Env, bin string) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{work: e.WorkDir, state: state, labs: map[string]*lab{}}
+	b := &bench{work: e.WorkDir, state: state, labs: map[string]*lab{}, passkeys: map[string]*identitytest.Authenticator{}}
 	e.Values[stateKey{}] = b
 	e.Defer(func() {
 		b.stopAll()
@@ -138,6 +142,9 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"boxes":    cmdBoxes,    // boxes N SECONDS: the keeper has that many on this host, by then
 		"end":      cmdEnd,      // end server|engine|keeper|LAB...: kill -9, all of them at once
 		"repo":     cmdRepo,     // repo NAME DIR: DIR becomes a bare repository, registered as NAME
+		"browser":  cmdBrowser,  // browser WHO TEXT ARGS...: person, with a browser that follows addresses
+		"provider": cmdProvider, // provider NAME [says CLAIM [VALUE]|truth]: a provider of OpenID Connect
+		"unseal":   cmdUnseal,   // unseal: the secret for codes is in the database of a server that is down as it was typed
 		"person":   cmdPerson,   // person TEXT ARGS...: cofferdam ARGS at a terminal; TEXT is typed at its prompt
 		"signed":   cmdSigned,   // signed SEED [ID AGE QUESTION FILE]: a system outside that brings answers
 		"code":     cmdCode,     // code {code}|{next}|{same}: prints what an application for codes shows
