@@ -27,8 +27,8 @@ func TestBudgetOfATask(t *testing.T) {
 		{name: "too many tokens", asked: &b{Tokens: 5001}, most: b{Tokens: 5000}, refused: "--max-tokens", because: "5000"},
 		{name: "too much money", asked: &b{Cost: 60_000}, most: b{Cost: 50_000}, refused: "--max-cost", because: "$0.05"},
 		{name: "too many calls", asked: &b{Calls: 3}, most: b{Calls: 2}, refused: "--max-calls", because: "2"},
-		{name: "out of range", asked: &b{Calls: 501}, refused: "default", because: "500"},
-		{name: "below zero", asked: &b{Cost: -1}, refused: "default", because: "$0.01"},
+		{name: "out of range", asked: &b{Calls: 501}, refused: "--max-calls", because: "500"},
+		{name: "below zero", asked: &b{Cost: -1}, refused: "--max-cost", because: "$0.01"},
 	} {
 		s, _ := world(t)
 		s.Budget, s.MaxBudget = c.normal, c.most
